@@ -70,7 +70,8 @@ type Needs struct {
 	Webhooks        []OrganizationID // their destinations, with their texts
 	CompanyWebhooks []CompanyID      // the destinations authorized for these companies
 	Links           []LinkID
-	Passkeys        []MemberID // all passkeys of these members, except removed ones
+	Passkeys        []MemberID       // all passkeys of these members, except removed ones
+	Publishers      []OrganizationID // their statements about themselves, with their texts
 	Certification   CertificationNeeds
 }
 

@@ -44,6 +44,7 @@ type (
 	passkeyKind         struct{}
 	signInKind          struct{}
 	sessionKind         struct{}
+	statementKind       struct{}
 )
 
 func (organizationKind) prefix() string    { return "org" }
@@ -65,6 +66,7 @@ func (linkKind) prefix() string            { return "lnk" }
 func (passkeyKind) prefix() string         { return "psk" }
 func (signInKind) prefix() string          { return "sil" }
 func (sessionKind) prefix() string         { return "ses" }
+func (statementKind) prefix() string       { return "stm" }
 
 // Ids by kind. OrganizationID, KeyID, LinkID and SignInID carry their shard in the last 16 bits.
 type (
@@ -87,6 +89,7 @@ type (
 	PasskeyID         = ID[passkeyKind]
 	SignInID          = ID[signInKind]
 	SessionID         = ID[sessionKind]
+	StatementID       = ID[statementKind]
 )
 
 // NewID returns a new id whose first 48 bits are now in milliseconds.

@@ -46,7 +46,10 @@ type Loaded struct {
 	destinations table[CompanyID, int]
 	links        table[LinkID, *OAuthLink]
 	passkeys     table[PasskeyID, *Passkey] // without removed ones
-	meters       table[meterKey, MeterUsage]
+	// publisherDomains and publisherNames hold the statements of organizations about themselves, without ended ones.
+	publisherDomains table[StatementID, *PublisherDomain]
+	publisherNames   table[OrganizationID, *PublisherName]
+	meters           table[meterKey, MeterUsage]
 	// administered is loaded only for administrative commands. administering lists the organizations whose count was
 	// raised in this state, in the order of the first command.
 	administered  table[OrganizationID, AdministeredDay]

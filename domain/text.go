@@ -127,11 +127,14 @@ func (c *EraseTexts) Need(n *Needs) {
 	if _, err := ParseID[WebhookID](c.Subject); err == nil {
 		n.Webhooks = append(n.Webhooks, c.Organization)
 	}
+	if _, err := ParseID[StatementID](c.Subject); err == nil {
+		n.Publishers = append(n.Publishers, c.Organization)
+	}
 }
 
 // Decide implements Command. A membership must have ended, because a member without an address could still act. An
 // active destination is disabled, because nothing can be sent to an erased address. Its owner must set a new one or
-// delete it.
+// delete it. A statement about the organization is ended.
 func (c *EraseTexts) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) == nil {
 		return nil, errUnknownOrganization
@@ -150,6 +153,13 @@ func (c *EraseTexts) Decide(s *State, _ time.Time) ([]Draft, error) {
 			body := w.updated()
 			body.Status = WebhookDisabled
 			drafts = append(drafts, Draft{Subject: c.Subject, Body: body})
+		}
+	}
+	if id, err := ParseID[StatementID](c.Subject); err == nil {
+		if d := s.publisherDomain(c.Organization, id); d != nil {
+			drafts = append(drafts, d.ended())
+		} else if n := s.publisherNames[c.Organization]; n != nil && n.ID == id {
+			drafts = append(drafts, n.ended())
 		}
 	}
 	return append(drafts, erased(c.Subject, c.Texts)), nil

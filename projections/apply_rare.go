@@ -92,6 +92,25 @@ var (
 	removePasskey = cluster.SQL(`UPDATE {passkeys} SET removed_at = $3 WHERE shard = $1 AND passkey_id = $2`)
 )
 
+// What organizations say about themselves.
+var (
+	insertDomain = cluster.SQL(`INSERT INTO {publisher_domains} (shard, statement_id, organization_id, domain_id, added_at, method, failed_days)
+	VALUES ($1, $2, $3, $4, $5, '', 0)`)
+	proveDomain = cluster.SQL(`UPDATE {publisher_domains} SET method = $3, checked_at = $4, failed_days = 0, failed_at = NULL, lapsed_at = NULL
+	WHERE shard = $1 AND statement_id = $2`)
+	failDomain = cluster.SQL(
+		`UPDATE {publisher_domains} SET failed_days = $3, failed_at = $4 WHERE shard = $1 AND statement_id = $2`,
+	)
+	lapseDomain  = cluster.SQL(`UPDATE {publisher_domains} SET lapsed_at = $3 WHERE shard = $1 AND statement_id = $2`)
+	removeDomain = cluster.SQL(`UPDATE {publisher_domains} SET removed_at = $3 WHERE shard = $1 AND statement_id = $2`)
+	declareName  = cluster.SQL(`INSERT INTO {publisher_names} (shard, organization_id, statement_id, name_id, member_id, stated_at)
+	VALUES ($1, $2, $3, $4, $5, $6)
+	ON CONFLICT (shard, organization_id) DO UPDATE SET statement_id = excluded.statement_id, name_id = excluded.name_id,
+		member_id = excluded.member_id, stated_at = excluded.stated_at, withdrawn_at = NULL`)
+	withdrawName = cluster.SQL(`UPDATE {publisher_names} SET withdrawn_at = $4
+	WHERE shard = $1 AND organization_id = $2 AND statement_id = $3`)
+)
+
 // Links to OAuth subjects.
 var (
 	insertLink = cluster.SQL(`INSERT INTO {oauth_links} (shard, link_id, organization_id, member_id, secret_sha256, scopes, created_at, expires_at)
@@ -223,6 +242,20 @@ func queueRare(b *pgx.Batch, shard domain.Shard, e *domain.Event) error {
 			append([]string{}, body.Transports...), body.BackupEligible, body.Name.ID, e.OccurredAt)
 	case *domain.PasskeyRemovedBody:
 		b.Queue(removePasskey, shard, body.PasskeyID, e.OccurredAt)
+	case *domain.DomainAddedBody:
+		b.Queue(insertDomain, shard, body.StatementID, organization, body.Domain.ID, e.OccurredAt)
+	case *domain.DomainCheckedBody:
+		b.Queue(proveDomain, shard, body.StatementID, body.Method, e.OccurredAt)
+	case *domain.DomainFailedBody:
+		b.Queue(failDomain, shard, body.StatementID, body.FailedDays, e.OccurredAt)
+	case *domain.DomainLapsedBody:
+		b.Queue(lapseDomain, shard, body.StatementID, e.OccurredAt)
+	case *domain.DomainRemovedBody:
+		b.Queue(removeDomain, shard, body.StatementID, e.OccurredAt)
+	case *domain.PublisherNameDeclaredBody:
+		b.Queue(declareName, shard, organization, body.StatementID, body.Name.ID, body.MemberID, e.OccurredAt)
+	case *domain.PublisherNameWithdrawnBody:
+		b.Queue(withdrawName, shard, organization, body.StatementID, e.OccurredAt)
 	case *domain.RecordAliasedBody:
 		b.Queue(insertAlias, shard, body.PublicID, e.Organization, body.AliasOf, e.Position)
 	case *domain.CompanyCreatedBody:

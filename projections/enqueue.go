@@ -23,6 +23,7 @@ func Enqueue(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *dom
 	for i := range events {
 		enqueueMail(b, shard, &events[i])
 		enqueueCertification(b, shard, &events[i])
+		enqueueChecks(b, shard, &events[i])
 		if body, ok := events[i].Body.(*domain.MemberChangedBody); ok {
 			b.Queue(EndSessions, shard, body.MemberID)
 		}
@@ -80,6 +81,8 @@ func enqueueDeliveries(b *pgx.Batch, shard domain.Shard, events []domain.Event, 
 var queueWarning = cluster.SQL(`INSERT INTO {mails} (shard, mail_id, organization_id, period, percent, used, allowance, of_allowance, created_at, due_at, attempts, sent)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $9, $8, $8, 0, '{}')`)
 
+// queueDisabled queues the mail about a destination of webhooks, or about a domain: then webhook_id is the id of the
+// statement, and the reason its new state.
 var queueDisabled = cluster.SQL(`INSERT INTO {mails} (shard, mail_id, organization_id, webhook_id, reason, created_at, due_at, attempts, sent)
 		VALUES ($1, $2, $3, $4, $5, $6, $6, 0, '{}')`)
 
@@ -103,6 +106,27 @@ func enqueueMail(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 		)
 	case *domain.WebhookDisabledBody:
 		b.Queue(queueDisabled, shard, e.ID, e.Organization, body.WebhookID, body.Reason, e.OccurredAt)
+	case *domain.DomainFailedBody:
+		if body.FailedDays == 1 {
+			b.Queue(queueDisabled, shard, e.ID, e.Organization, body.StatementID, domain.DomainFailing, e.OccurredAt)
+		}
+	case *domain.DomainLapsedBody:
+		b.Queue(queueDisabled, shard, e.ID, e.Organization, body.StatementID, domain.DomainLapsed, e.OccurredAt)
+	}
+}
+
+var (
+	scheduleCheck = cluster.SQL(`INSERT INTO {publisher_checks} (shard, statement_id, organization_id, due_at, found) VALUES ($1, $2, $3, $4, '')`)
+	endChecks     = cluster.SQL(`DELETE FROM {publisher_checks} WHERE shard = $1 AND statement_id = $2`)
+)
+
+// enqueueChecks begins and ends the checks of a domain. The first one is not made before the owner can have prepared it.
+func enqueueChecks(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
+	switch body := e.Body.(type) {
+	case *domain.DomainAddedBody:
+		b.Queue(scheduleCheck, shard, body.StatementID, e.Organization, e.OccurredAt.Add(time.Hour))
+	case *domain.DomainRemovedBody:
+		b.Queue(endChecks, shard, body.StatementID)
 	}
 }
 
@@ -141,6 +165,9 @@ func enqueueCertification(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 		b.Queue(eraseTexts, shard, e.Organization, body.Texts)
 		if _, err := domain.ParseID[domain.WebhookID](body.Subject); err == nil {
 			return // no stored answer contains a destination
+		}
+		if _, err := domain.ParseID[domain.StatementID](body.Subject); err == nil {
+			return // nor a statement of the organization about itself
 		}
 		b.Queue(eraseAnswers, shard, e.Organization)
 		if id, err := domain.ParseID[domain.ArtifactVersionID](body.Subject); err == nil {

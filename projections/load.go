@@ -37,7 +37,11 @@ const (
 	LinkColumns = `l.link_id, l.organization_id, l.member_id, l.secret_sha256, l.scopes, l.created_at, l.expires_at,
 		l.subject, l.consented, l.linked_at, l.withdrawn_at`
 	PasskeyColumns = `p.passkey_id, p.organization_id, p.member_id, p.credential_id, p.public_key, p.transports, p.backup_eligible, p.created_at` //nolint:gosec // names of columns
-	WebhookColumns = `w.webhook_id, w.organization_id, w.url_id, u.salt, coalesce(u.body, ''), w.description_id, d.salt, d.body,
+	// PublisherDomainColumns lists the columns of a domain and of its text t.
+	PublisherDomainColumns = `p.statement_id, p.organization_id, p.domain_id, coalesce(t.body, ''), p.added_at, p.method, p.checked_at,
+		p.failed_days, p.failed_at, p.lapsed_at`
+	PublisherNameColumns = `p.statement_id, p.organization_id, p.name_id, coalesce(t.body, ''), p.member_id, p.stated_at`
+	WebhookColumns       = `w.webhook_id, w.organization_id, w.url_id, u.salt, coalesce(u.body, ''), w.description_id, d.salt, d.body,
 		w.types, w.status, w.disabled_reason, w.secret, w.previous_secret, w.previous_until, w.created_at, w.updated_at`
 	WebhookTexts = `
 	JOIN LATERAL (SELECT salt, body FROM {texts}
@@ -128,6 +132,18 @@ var (
 	// Each command about owners may end one, so it suffices to load one owner more than there are such commands.
 	loadOwners = cluster.SQL(`SELECT ` + MemberColumns + ` FROM unnest($2::uuid[]) AS n(id)` +
 		memberOwn + `n.id AND role = 'owner' AND status = 'active' ORDER BY member_id LIMIT $3` + memberAddress)
+	loadPublisherDomains = cluster.SQL(`SELECT ` + PublisherDomainColumns + `
+	FROM unnest($2::uuid[]) AS n(id)
+	JOIN LATERAL (SELECT statement_id, organization_id, domain_id, added_at, method, checked_at, failed_days, failed_at, lapsed_at
+		FROM {publisher_domains} WHERE shard = $1 AND organization_id = n.id AND removed_at IS NULL OFFSET 0) p ON true
+	JOIN LATERAL (SELECT body FROM {texts}
+		WHERE shard = $1 AND organization_id = p.organization_id AND id = p.domain_id OFFSET 0) t ON true`)
+	loadPublisherNames = cluster.SQL(`SELECT ` + PublisherNameColumns + `
+	FROM unnest($2::uuid[]) AS n(id)
+	JOIN LATERAL (SELECT statement_id, organization_id, name_id, member_id, stated_at
+		FROM {publisher_names} WHERE shard = $1 AND organization_id = n.id AND withdrawn_at IS NULL OFFSET 0) p ON true
+	JOIN LATERAL (SELECT body FROM {texts}
+		WHERE shard = $1 AND organization_id = p.organization_id AND id = p.name_id OFFSET 0) t ON true`)
 	loadWebhooks = cluster.SQL(`SELECT ` + WebhookColumns + `
 	FROM unnest($2::uuid[]) AS n(id)
 	JOIN LATERAL (SELECT webhook_id, organization_id, url_id, description_id, types, status, disabled_reason, secret, previous_secret,
@@ -258,6 +274,10 @@ func Load(
 	loadCertification(b, shard, needs.Certification, periods, s)
 	lookUp(b, shard, loadLinks, needs.Links, s.AddLink)
 	lookUp(b, shard, loadPasskeys, needs.Passkeys, s.AddPasskey)
+	if list := distinct(needs.Publishers); list != nil {
+		read(b, ScanPublisherDomain, s.AddPublisherDomain, loadPublisherDomains, shard, list)
+		read(b, ScanPublisherName, s.AddPublisherName, loadPublisherNames, shard, list)
+	}
 	lookUp(b, shard, loadCompanyIDs, needs.CompanyIDs, s.AddCompany)
 	if list := distinct(needs.Addresses); list != nil {
 		read(b, pgx.RowToStructByPos, s.AddMember, loadAddresses, shard,
@@ -475,6 +495,21 @@ func ScanWebhook(row pgx.CollectableRow, more ...any) (w domain.Webhook, err err
 		w.Description = &description
 	}
 	return w, err
+}
+
+// ScanPublisherDomain scans PublisherDomainColumns.
+func ScanPublisherDomain(row pgx.CollectableRow) (d domain.PublisherDomain, err error) {
+	err = row.Scan(
+		&d.ID, &d.Organization, &d.Domain.ID, &d.Domain.Body, &d.AddedAt, &d.Method, &d.CheckedAt, &d.FailedDays,
+		&d.FailedAt, &d.LapsedAt,
+	)
+	return d, err
+}
+
+// ScanPublisherName scans PublisherNameColumns.
+func ScanPublisherName(row pgx.CollectableRow) (n domain.PublisherName, err error) {
+	err = row.Scan(&n.ID, &n.Organization, &n.Name.ID, &n.Name.Body, &n.Member, &n.StatedAt)
+	return n, err
 }
 
 // lookUp queues a query of rows by a list of ids, its second argument. It does nothing without ids.

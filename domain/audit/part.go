@@ -80,6 +80,10 @@ func (c *Checker) known(e *Event) say.Sentence {
 		if e.Actor != domain.MemberActor(b.MemberID) {
 			return say.Sentencef("an act of the member %s, who signs in with the passkey", b.MemberID)
 		}
+	case *domain.PublisherNameDeclaredBody:
+		if e.Actor != domain.MemberActor(b.MemberID) || !b.NoPrivatePerson {
+			return say.Sentencef("an act of the member %s, who declares that the name names no private person", b.MemberID)
+		}
 	case *domain.KeyCreatedBody:
 		return c.member(e, b.MemberID)
 	case *domain.KeyRevokedBody:

@@ -23,6 +23,7 @@ func (l *Ledger) Everything(t testing.TB, o Organization) (first, second domain.
 	l.destinations(t, o)
 	l.links(t, o)
 	l.passkeys(t, o)
+	l.publishers(t, o)
 	l.Must(t, l.Reserve(t, o, "reserved", 1))
 	for _, after := range []string{"", "reserved", "registered"} {
 		document := "released-" + after
@@ -170,6 +171,27 @@ func (l *Ledger) passkeys(t testing.TB, o Organization) {
 			l.Must(t, &domain.RemovePasskey{Origin: member, Member: o.Key.Member, Passkey: add.Outcome.ID})
 		}
 	}
+}
+
+// publishers adds domains that are proven, lapsed and removed, and declares a name twice.
+func (l *Ledger) publishers(t testing.TB, o Organization) {
+	t.Helper()
+	for i, method := range []domain.ProofMethod{domain.ProvenByDNS, domain.ProvenByHTTPS, ""} {
+		add := &domain.AddDomain{Origin: o.Operator(), Domain: fmt.Sprintf("transportes%d.example", i)}
+		l.Must(t, add)
+		if method == "" {
+			l.Must(t, &domain.RemoveDomain{Origin: o.Operator(), Domain: add.Outcome.ID})
+			continue
+		}
+		l.Must(t, &domain.RecordDomainCheck{Origin: o.Operator(), Domain: add.Outcome.ID, Method: method})
+		l.Must(t, &domain.RecordDomainCheck{Origin: o.Operator(), Domain: add.Outcome.ID})
+	}
+	member := domain.Origin{Organization: o.ID, Actor: domain.MemberActor(o.Key.Member), RequestID: "test", Console: true}
+	for _, name := range []string{"Transportes García", "Transportes García SL"} {
+		l.Must(t, &domain.DeclareName{Origin: member, Name: name, NoPrivatePerson: true})
+	}
+	l.Must(t, &domain.WithdrawName{Origin: member})
+	l.Must(t, &domain.DeclareName{Origin: member, Name: "Transportes García SL", NoPrivatePerson: true})
 }
 
 // certification certifies two versions of an artifact. The first certificate is replaced, the second revoked, and the
