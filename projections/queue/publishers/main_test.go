@@ -1,0 +1,9 @@
+package publishers_test
+
+import (
+	"testing"
+
+	"integrityledger/eventstore/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
