@@ -498,11 +498,16 @@ func ScanWebhook(row pgx.CollectableRow, more ...any) (w domain.Webhook, err err
 }
 
 // ScanPublisherDomain scans PublisherDomainColumns.
-func ScanPublisherDomain(row pgx.CollectableRow) (d domain.PublisherDomain, err error) {
-	err = row.Scan(
+func ScanPublisherDomain(row pgx.CollectableRow) (domain.PublisherDomain, error) {
+	return ScanPublisherDomainAnd(row)
+}
+
+// ScanPublisherDomainAnd scans PublisherDomainColumns, then more targets.
+func ScanPublisherDomainAnd(row pgx.CollectableRow, more ...any) (d domain.PublisherDomain, err error) {
+	err = row.Scan(append([]any{
 		&d.ID, &d.Organization, &d.Domain.ID, &d.Domain.Body, &d.AddedAt, &d.Method, &d.CheckedAt, &d.FailedDays,
 		&d.FailedAt, &d.LapsedAt,
-	)
+	}, more...)...)
 	return d, err
 }
 

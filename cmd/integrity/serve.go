@@ -41,6 +41,7 @@ import (
 	"integrityledger/handlers/console"
 	"integrityledger/projections/query"
 	"integrityledger/projections/queue"
+	"integrityledger/projections/queue/publishers"
 	"integrityledger/projections/queue/webhooks"
 	"integrityledger/projections/session"
 )
@@ -103,6 +104,7 @@ type service struct {
 	sessions   *session.Store
 	plans      domain.Plans
 	webhooks   *webhooks.Worker
+	publishers *publishers.Checker
 	warner     *queue.Loop
 	// send hands a mail to the mail server. If it is nil, mails wait in the queue and no sign-in links are mailed.
 	send       func(context.Context, queue.Mail) error

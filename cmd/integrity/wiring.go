@@ -39,6 +39,7 @@ import (
 	"integrityledger/projections"
 	"integrityledger/projections/query"
 	"integrityledger/projections/queue"
+	"integrityledger/projections/queue/publishers"
 	"integrityledger/projections/queue/webhooks"
 	"integrityledger/projections/session"
 )
@@ -250,6 +251,12 @@ func (s assembly) openWorkers(ctx context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
+	if s.publishers, err = publishers.New(publishers.Config{
+		Pool: queued, Shards: s.installed.Shards, Allows: s.egress().Allows, Do: do, Now: s.Now, Log: s.log,
+		Resolver: publishers.NewResolver(s.cfg.Resolver),
+	}); err != nil {
+		return err
+	}
 	s.warner = queue.NewMeterWarner(queue.MeterWarner{
 		Pool: queued, Shards: s.installed.Shards, Plans: s.store.Plans, Now: s.Now, Log: s.log, Do: do,
 	})
@@ -325,7 +332,7 @@ func (s assembly) handler(closing <-chan struct{}) (http.Handler, error) {
 		Action: handlers.Action{
 			Notifier: s.notifier, Keys: func() action.Keys { return *s.keys.Load() },
 			Analyze: s.analyzer.Analyze, Keep: s.keepContent, Ready: s.ready, SecretKeys: s.loadedSecretKeys,
-			MailsInvitations: s.cfg.SMTPURL != "", Egress: s.egress(), Queued: s.webhooks.Wake, Transparency: s.tree.reader,
+			MailsInvitations: s.cfg.SMTPURL != "", Egress: s.egress(), Publishers: s.publishers, Queued: s.webhooks.Wake, Transparency: s.tree.reader,
 			Relationship: map[evidence.Language]string{
 				evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN,
 			},

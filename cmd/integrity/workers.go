@@ -58,6 +58,7 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	workers.Go(func() { s.canary.Run(working) })
 	workers.Go(func() { mailer.Run(working) })
 	workers.Go(func() { s.webhooks.Run(working) })
+	workers.Go(func() { s.publishers.Run(working) })
 	workers.Go(func() { s.warner.Run(working) })
 	workers.Go(func() { s.eraser().Run(working) })
 	workers.Go(func() { every(working, time.Hour, s.forgetAnswers) })

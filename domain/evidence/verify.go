@@ -138,6 +138,8 @@ type Findings struct {
 	// Record or Certificate is the verified payload, whichever was supplied; both are nil unless Signature is Valid.
 	Record      *RecordPayload      `json:"record"`
 	Certificate *CertificatePayload `json:"certificate"`
+	// Publisher is the verified statement about an organization, if one was supplied instead of them.
+	Publisher *PublisherPayload `json:"publisher,omitempty"`
 	// Reasons are the failures in words. ExitCode returns 1 exactly if there are any.
 	Reasons []say.Sentence `json:"reasons"`
 	// Notes are further remarks for the reader. They are not failures.
@@ -161,7 +163,7 @@ func (f *Findings) note(format string, args ...any) {
 }
 
 // Verify takes a receipt, or a downloaded certificate of certification, through the nine steps of the contract, section
-// 4.1. It also checks a proof of inclusion by the steps of section 4.3 if the trusted keys name a log key, and tokens
+// 4.1, or a statement about an organization through the first five of them. It also checks a proof of inclusion by the steps of section 4.3 if the trusted keys name a log key, and tokens
 // of timestamp authorities if they name authorities. It proves the preserved signature, not present validity: only the
 // service knows the current status. A text without the member contract is read as a certificate; a payload with another
 // role makes either of them invalid.
@@ -176,10 +178,13 @@ func Verify(receipt []byte, trust *TrustedKeys, opts Options) Findings {
 		f.fail("signature", "%s", err)
 		return f
 	}
-	if o.Has("contract") {
-		f.verifyEnvelope(o, trust, opts)
-	} else {
+	switch {
+	case !o.Has("contract"):
 		f.verifyCertificate(o, trust, opts)
+	case o.String("contract", strictjson.Required) == PublisherContract:
+		f.verifyPublisher(o, trust, opts)
+	default:
+		f.verifyEnvelope(o, trust, opts)
 	}
 	return f
 }

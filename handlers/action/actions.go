@@ -20,6 +20,7 @@ import (
 	"integrityledger/eventstore/fair"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/handlers/edge"
+	"integrityledger/projections/queue/publishers"
 	"integrityledger/projections/queue/webhooks"
 )
 
@@ -46,6 +47,8 @@ type Config struct {
 	MailsInvitations bool
 	// Egress decides which addresses webhook destinations may have.
 	Egress webhooks.EgressPolicy
+	// Publishers checks the domains that organizations say they control.
+	Publishers *publishers.Checker
 	// Queued is called for each shard in which a request has queued deliveries. It may be nil.
 	Queued func(domain.Shard)
 	// Transparency reads the published transparency log. Nil means that the service keeps no log.

@@ -59,6 +59,11 @@ func (s *Comparisons) Compare(ctx context.Context, _ *edge.Call, asked Compariso
 	if finding != evidence.Valid {
 		return view, nil
 	}
+	published, err := s.Store.PublisherOf(ctx, stored, s.Now())
+	if err != nil {
+		return wire.Comparison{}, err
+	}
+	view.Publisher = viewPublisher(published)
 	view.ReceivedAt, view.Checks.VersionState = new(evidence.FormatTime(time.UnixMicro(record.receivedAt))), &stored.Status
 	if sum == nil {
 		view.Result = wire.FileNotCompared

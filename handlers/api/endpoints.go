@@ -176,6 +176,10 @@ func (s API) public() []edge.Endpoint {
 			edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, AnyOrigin: true, NoQuery: true},
 		),
 		edge.Get(
+			"/api/public/integrity/{publicId}/publisher", edge.Do(edge.ReadPublicID, s.PublisherStatement),
+			edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, AnyOrigin: true, NoQuery: true},
+		),
+		edge.Get(
 			"/api/v1/certificates/{id}/verify", edge.Do(action.ReadPublicVerification, s.VerifyPublished),
 			edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, AnyOrigin: true},
 		),

@@ -108,6 +108,9 @@ func (c Comparison) AppendJSON(dst []byte) []byte {
 	if c.Alias != nil {
 		dst = appendValue(append(dst, `,"alias":`...), c.Alias)
 	}
+	if c.Publisher != nil {
+		dst = appendValue(append(dst, `,"publisher":`...), c.Publisher)
+	}
 	return append(dst, '}')
 }
 

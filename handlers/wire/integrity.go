@@ -289,6 +289,23 @@ type Comparison struct {
 	LimitsURL  string           `json:"limitsUrl"`
 	// Alias is set if PublicID is a former public id.
 	Alias *Alias `json:"alias,omitempty"`
+	// Publisher is set if the organization of a validated record has proven that it controls a domain.
+	Publisher *Publisher `json:"publisher,omitempty"`
+}
+
+// Publisher is what the organization of a record says about itself today. It says nothing about the time of the
+// registration. Name is in the organization's own words; nobody has verified it.
+type Publisher struct {
+	Domains  []PublisherDomain `json:"domains"`
+	Name     *string           `json:"name"`
+	StatedAt *string           `json:"statedAt"` // when the organization stated the name
+}
+
+// PublisherDomain is a domain with its last proof.
+type PublisherDomain struct {
+	Domain    string             `json:"domain"` // ASCII, lower case
+	Method    domain.ProofMethod `json:"method"`
+	CheckedAt string             `json:"checkedAt"`
 }
 
 // Alias says that the record of a public id was lost and registered again, and which record is kept.

@@ -145,13 +145,15 @@ func behind(before domain.RecordID) domain.RecordID {
 }
 
 // Evidence is a registration in the log, which the caller must verify, and the version's state in the same snapshot. A
-// comparison reads only status, Pending and the event's data.
+// comparison reads only status, Pending, Published, the organization and the event's data.
 type Evidence struct {
 	Record     domain.SignedRecord // parsed event data; empty, and so not verifiable, if parsing fails
 	ReceivedAt time.Time           // from the projection; never shown, only a lower bound for observations
 	Status     domain.Status
 	Sequence   int64 // the organization's
 	Pending    bool  // only reserved; the other fields have no meaning
+	// Published is set, for a comparison, if the organization has proven a domain that has not lapsed.
+	Published bool
 	// Alias is set if the evidence was asked for by a former public id.
 	Alias *domain.RecordAliasedBody
 	// Event is the registration's event without Hash and Body, for computing its leaf.
@@ -188,11 +190,14 @@ var loadEvidence = cluster.SQL(`SELECT n.place, e.data, i.version, i.revoked_at,
 		` + eventAtPosition + `) e ON true
 	WHERE n.key_id IS NULL OR g.granted`)
 
-var loadComparisons = cluster.SQL(`SELECT n.place, e.data, i.version, i.revoked_at, d.highest_version, i.record_id IS NULL
+var loadComparisons = cluster.SQL(`SELECT n.place, e.data, i.version, i.revoked_at, d.highest_version, i.record_id IS NULL,
+		i.organization_id, coalesce(p.published, false)
 	FROM unnest($2::uuid[]) WITH ORDINALITY AS n(id, place)
-	JOIN LATERAL (SELECT document_id, version, revoked_at, record_id, position FROM {versions}
+	JOIN LATERAL (SELECT organization_id, document_id, version, revoked_at, record_id, position FROM {versions}
 		WHERE shard = $1 AND public_id = n.id OFFSET 0) i ON true
 	JOIN LATERAL (SELECT highest_version FROM {documents} WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
+	LEFT JOIN LATERAL (SELECT true AS published FROM {publisher_domains}
+		WHERE shard = $1 AND organization_id = i.organization_id AND removed_at IS NULL AND checked_at IS NOT NULL AND lapsed_at IS NULL LIMIT 1) p ON true
 	LEFT JOIN LATERAL (SELECT data ` + eventAtPosition + `) e ON true`)
 
 // Evidence reads a registration for a granted key. Concurrent questions of a shard share a round trip. A former public
@@ -324,7 +329,9 @@ func (q *evidenceQuestion) answer(asking error, unknown *domain.Error) (*Evidenc
 var ErrUnknownPublicID = domain.Refuse(domain.RecordNotFound, "There is no record with this publicId.")
 
 func (s RecordReader) compare(shard domain.Shard, batch []*evidenceQuestion) {
-	answerBatch(context.Background(), s.Public, batch, func(*Evidence) []any { return nil }, loadComparisons, shard)
+	answerBatch(context.Background(), s.Public, batch, func(e *Evidence) []any {
+		return []any{&e.Event.Organization, &e.Published}
+	}, loadComparisons, shard)
 }
 
 func (s RecordReader) readEvidence(ctx context.Context, shard domain.Shard, batch []*evidenceQuestion) {

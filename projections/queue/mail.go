@@ -19,7 +19,7 @@ import (
 	"integrityledger/projections/internal/statement"
 )
 
-// Mail is a message to one person. Exactly one of Quota, Webhook, Invitation and SignIn is set.
+// Mail is a message to one person. Exactly one of Quota, Webhook, Domain, Invitation and SignIn is set.
 type Mail struct {
 	ID           domain.EventID
 	Organization domain.OrganizationID
@@ -28,6 +28,7 @@ type Mail struct {
 	At           time.Time // of the event that it reports
 	Quota        *domain.QuotaWarningReachedBody
 	Webhook      *domain.WebhookDisabledBody
+	Domain       domain.DomainState // failing or lapsed
 	Invitation   *Invitation
 	SignIn       *SignIn
 }
@@ -195,7 +196,11 @@ func scanMail(row pgx.CollectableRow) (queuedMail, error) {
 		(*zeronull.Int8)(&quota.Used),
 		(*zeronull.Int8)(&quota.Limit), &of, &webhook.WebhookID, (*zeronull.Text)(&webhook.Reason), &q.mail.At, &q.attempts,
 		&q.sent)
-	if err != nil || !webhook.WebhookID.IsZero() {
+	switch state := domain.DomainState(webhook.Reason); {
+	case state == domain.DomainFailing, state == domain.DomainLapsed: // webhook_id is the id of the statement
+		q.mail.Domain = state
+		return q, err
+	case err != nil || !webhook.WebhookID.IsZero():
 		q.mail.Webhook = &webhook
 		return q, err
 	}

@@ -180,6 +180,13 @@ func (a *app) describeFindings(f evidence.Findings, witnesses int) string {
 		if c.OrganizationName != nil {
 			sayLine("organization", "%q, in its own words", *c.OrganizationName)
 		}
+	} else if p := f.Publisher; p != nil {
+		for _, d := range p.Domains {
+			sayLine("domain", "%s, checked at %s (%s)", d.Domain, evidence.FormatTime(d.CheckedAt), d.Method)
+		}
+		if p.Name != nil {
+			sayLine("organization", "%q, in its own words", *p.Name)
+		}
 	} else {
 		sayLine("references", "%s", f.References)
 		if f.ObservedStatus != nil && f.ObservedAt != nil {

@@ -57,6 +57,7 @@ type Config struct {
 	LogFormat                       string
 	LogLevel                        slog.Level
 	TrustedProxies, WebhookDeny     []netip.Prefix
+	Resolver                        string
 	RelationshipES, RelationshipEN  string
 	SecurityContact                 string
 	InsecureHTTP, WebhookInsecure   bool

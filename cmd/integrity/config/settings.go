@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"log/slog"
 	"math"
 	"net"
@@ -147,6 +148,8 @@ func (c *Config) settings() []Setting {
 			Help: "addresses or networks that webhooks are never sent to, in addition to those that are not globally reachable"},
 		{Name: "WEBHOOK_ALLOW_INSECURE", Default: "false", value: parsed(&c.WebhookInsecure, trueOrFalse, strconv.ParseBool),
 			Help: "for development: allow webhooks over http and to any address (demo: loopback)"},
+		{Name: "RESOLVER", value: checked(&c.Resolver, "host:port", hostAndPort),
+			Help: "DNS server that is asked about the domains of organizations, host:port (default: the system's)"},
 		{Name: "TLS_CERT", Needs: "TLS_KEY",
 			value: text(&c.TLSCert, "the path of a certificate chain in PEM, together with INTEGRITY_TLS_KEY"),
 			Help:  "certificate chain, PEM; with it the service itself serves https, with HTTP/2"},
@@ -274,6 +277,15 @@ func text(to *string, expects string) value {
 // checked accepts a text that passes check, and stores it unchanged.
 func checked(to *string, expects string, check func(string) error) value {
 	return parsed(to, expects, func(text string) (string, error) { return text, check(text) })
+}
+
+// hostAndPort refuses text that is not host:port.
+func hostAndPort(text string) error {
+	host, port, err := net.SplitHostPort(text)
+	if n, wrong := strconv.ParseUint(port, 10, 16); err != nil || host == "" || wrong != nil || n == 0 {
+		return errors.New("not a host and a port")
+	}
+	return nil
 }
 
 // readBy turns a parser into a check.

@@ -186,6 +186,8 @@ func mailText(m queue.Mail, baseURL string) (subject, body string) {
 			"Allowance": q.Allowance.String(), "Percent": q.Percent, "Period": q.Period, "Used": q.Used, "Limit": q.Limit,
 			"Resets": readable(q.Period.End()), "Monthly": q.Allowance < domain.PendingAllowance,
 		})
+	case m.Domain != "":
+		name, data["Lapsed"] = "domain", m.Domain == domain.DomainLapsed
 	default:
 		data["WebhookID"], data["Gone"] = m.Webhook.WebhookID, m.Webhook.Reason == domain.DisabledGone
 	}
