@@ -57,19 +57,20 @@ type Console struct {
 
 // The parts of the console.
 type (
-	door          struct{ *Console } // signing in and up, invitations
-	passkeyDoor   struct{ door }
-	linkDoor      struct{ door } // links of a member with an identity of a provider
-	securityPages struct{ *Console }
-	recordPages   struct{ *Console }
-	registerPages struct{ *Console }
-	webhookPages  struct{ *Console }
-	companyPages  struct{ *Console }
-	keyPages      struct{ *Console }
-	documentPages struct{ *Console }
-	memberPages   struct{ *Console }
-	planPages     struct{ *Console }
-	historyPages  struct{ *Console }
+	door           struct{ *Console } // signing in and up, invitations
+	passkeyDoor    struct{ door }
+	linkDoor       struct{ door } // links of a member with an identity of a provider
+	securityPages  struct{ *Console }
+	recordPages    struct{ *Console }
+	registerPages  struct{ *Console }
+	webhookPages   struct{ *Console }
+	companyPages   struct{ *Console }
+	keyPages       struct{ *Console }
+	documentPages  struct{ *Console }
+	memberPages    struct{ *Console }
+	planPages      struct{ *Console }
+	historyPages   struct{ *Console }
+	publisherPages struct{ *Console }
 )
 
 // addition adds a page to the console, in both languages.
@@ -350,6 +351,7 @@ func (s *Console) Endpoints() []edge.Endpoint {
 	documentPages{s}.endpoints(both)
 	memberPages{s}.endpoints(both)
 	planPages{s}.endpoints(both)
+	publisherPages{s}.endpoints(both)
 	if s.console.passkeys != nil {
 		passkeys := passkeyDoor{entry}
 		both(edge.Post, "/passkey/options", passkeys.passkeyOptions, edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute})

@@ -161,6 +161,15 @@ func (s *Site) showRecord(ctx context.Context, id domain.PublicID, sum *[32]byte
 		shown.AliasOf = view.Alias.PublicID
 	}
 	pastedResult(shown, view.Checks.FileMatch)
+	if p := view.Publisher; p != nil {
+		for _, d := range p.Domains {
+			at, _ := time.Parse(time.RFC3339, d.CheckedAt) // the service wrote it, so it is valid
+			shown.Publisher.Domains = append(shown.Publisher.Domains, web.PublisherDomain{Domain: d.Domain, CheckedAt: at})
+		}
+		if p.Name != nil {
+			shown.Publisher.Name = *p.Name
+		}
+	}
 	if view.ReceivedAt == nil {
 		return nil
 	}

@@ -70,6 +70,8 @@ type Comparison struct {
 	AliasOf           string // the public id of the record that is kept, if PublicID is a former one
 	// Of a certificate, if their publication was authorized.
 	CertifiedTitle, OrganizationName string
+	// Publisher is what the organization of a validated record says about itself.
+	Publisher Publisher
 }
 
 // Comparison renders the page on which a file is compared.
@@ -80,9 +82,10 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	f.Script = "page.js"
 	f.publish(t.CheckLead)
 	f.stay(c.Language)
+	lines := t.lines(c.Language, c.Publisher)
 	var shown *panel
 	if c.Result != FileNotCompared {
-		p := t.panel(c.Result, c.Values)
+		p := t.panel(c.Result, c.Values).of(lines)
 		shown = &p
 	}
 	switch { // screen readers read the title first, so it has the result of the form
@@ -94,6 +97,7 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	data := struct {
 		frame
 		Comparison
+		Lines                *publisherLines
 		Shown                *panel // nil until something is compared, unless nothing can be
 		Seen, NotCompared    string // the state of the record if there is no panel
 		Blanks               []panel
@@ -105,7 +109,7 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 		Receipt, ReceiptFile string // empty if there is no public signed file
 		Command              string // for offline verification, with the names under which a browser saves the files
 	}{
-		frame: f, Comparison: c, Shown: shown, MaxFile: MaxFile,
+		frame: f, Comparison: c, Lines: lines, Shown: shown, MaxFile: MaxFile,
 		Limits: s.limits(c.Kind, c.Language),
 		Ask:    ask, Action: Path(c.Language, path), QR: path + "/qr.svg",
 		VerifyPage: Path(c.Language, VerifyPath),
@@ -118,7 +122,7 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 		data.Receipt, data.ReceiptFile = ask+"/receipt", file
 	}
 	for _, result := range c.Kind.fileResults() {
-		data.Blanks = append(data.Blanks, t.blank(result))
+		data.Blanks = append(data.Blanks, t.blank(result).of(lines))
 	}
 	if !c.At.IsZero() {
 		data.Date, data.DateISO = date(c.Language, c.At), evidence.FormatTime(c.At)
@@ -169,6 +173,15 @@ type panel struct {
 	Note   string // why there is no answer
 	Wait   string // seconds
 	Facts  bool   // the script adds the properties of the file
+	Lines  *publisherLines
+}
+
+// of adds the lines about the organization to the panel of a file that was found to be the record's.
+func (p panel) of(lines *publisherLines) panel {
+	if p.Result == MatchCurrent || p.Result == MatchHistorical || p.Result == RecordRevoked {
+		p.Lines = lines
+	}
+	return p
 }
 
 type checkRow struct {

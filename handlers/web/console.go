@@ -21,13 +21,13 @@ var consoleGroups = []struct {
 }{
 	{"Ledger", []string{"", "records", "documents"}},
 	{"Integration", []string{"keys", "companies", "webhooks"}},
-	{"Organization", []string{"members", "history", "plan", "security"}},
+	{"Organization", []string{"members", "publisher", "history", "plan", "security"}},
 }
 
 // consoleScopes are the scopes of pages that are not for every role.
 var consoleScopes = map[string]domain.Scope{
 	"keys": domain.OrganizationAdmin, "webhooks": domain.IntegrityAdmin, "documents": domain.ArtifactsRead,
-	"members": domain.OrganizationAdmin,
+	"members": domain.OrganizationAdmin, "publisher": domain.OrganizationAdmin,
 }
 
 // shownOn maps the prefix of an id to its page. If the path ends with a slash, the id follows.

@@ -365,6 +365,16 @@ func shortDate(language evidence.Language, at time.Time) string {
 	return fmt.Sprintf("%d %s %d, %s UTC", at.Day(), strings.Fields(months)[at.Month()-1], at.Year(), clock)
 }
 
+// day formats the day of a time for people, in UTC.
+func day(language evidence.Language, at time.Time) string {
+	mark := ","
+	if language == evidence.English {
+		mark = " at"
+	}
+	text, _, _ := strings.Cut(date(language, at), mark)
+	return text
+}
+
 // States of a Link.
 const (
 	LinkOffered     = "offered"       // can be redeemed by signing in
