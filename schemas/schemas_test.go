@@ -215,7 +215,31 @@ func TestSchemasAgreeWithTheReader(t *testing.T) {
 		Issuer: "https://ledger.example", PublicID: strings.Repeat("a", 26), AliasOf: strings.Repeat("b", 26),
 		AliasedAt: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC),
 	}.AppendCanonical(nil)
+	publisher := map[string][]any{
+		"contract":   {"integrity-v1", "integrity-publisher-v2", nil},
+		"issuer":     {"", "a\nb", strings.Repeat("é", 513)},
+		"publicId":   {"", strings.Repeat("A", 26)},
+		"name":       {"", nil, "é", strings.Repeat("é", 201), "a\nb", 1},
+		"statedAt":   {nil, "2026-11-20T12:00:00.1234567Z", "2026-13-01T00:00:00Z", 1},
+		"observedAt": {"2026-11-20T12:00:00Z", "2026-13-01T00:00:00Z", nil},
+		"domains": {
+			[]any{}, nil, []any{1}, []any{map[string]any{}},
+			[]any{map[string]any{"domain": "a.example", "method": "https", "checkedAt": "2026-11-20T12:00:00Z"}},
+			[]any{map[string]any{"domain": "A.example", "method": "dns", "checkedAt": "2026-11-20T12:00:00Z"}},
+			[]any{map[string]any{"domain": "example", "method": "dns", "checkedAt": "2026-11-20T12:00:00Z"}},
+			[]any{map[string]any{"domain": "a..example", "method": "dns", "checkedAt": "2026-11-20T12:00:00Z"}},
+			[]any{map[string]any{"domain": "a.example", "method": "mail", "checkedAt": "2026-11-20T12:00:00Z"}},
+			[]any{map[string]any{"domain": "a.example", "method": "dns", "checkedAt": "yesterday"}},
+			[]any{map[string]any{"domain": "a.example", "method": "dns", "checkedAt": "2026-11-20T12:00:00Z", "extra": 1}},
+		},
+		"extra": {1},
+	}
 	title, organization := "Título", "Example"
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	statement := evidence.PublisherPayload{
+		Issuer: "https://ledger.example", PublicID: strings.Repeat("a", 26), Name: &organization, StatedAt: &at, ObservedAt: at,
+		Domains: []evidence.PublisherDomain{{Domain: "transportes.example", Method: "dns", CheckedAt: at}},
+	}.AppendCanonical(nil)
 	signed := evidence.CertificatePayload{
 		Issuer: "https://ledger.example", PublicID: strings.Repeat("a", 26), SizeBytes: 1,
 		IssuedAt: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), Title: &title, OrganizationName: &organization,
@@ -232,6 +256,10 @@ func TestSchemasAgreeWithTheReader(t *testing.T) {
 		}},
 		{"integrity-alias-v1.json", former, alias, func(b []byte) error {
 			_, err := evidence.ParseAliasPayload(b)
+			return err
+		}},
+		{"integrity-publisher-v1.json", statement, publisher, func(b []byte) error {
+			_, err := evidence.ParsePublisherPayload(b)
 			return err
 		}},
 		{"integrity-v1.json", read(t, "record.canonical.json"), record, func(b []byte) error {

@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"errors"
 	"log/slog"
 	"math"
 	"net"
@@ -283,7 +282,7 @@ func checked(to *string, expects string, check func(string) error) value {
 func hostAndPort(text string) error {
 	host, port, err := net.SplitHostPort(text)
 	if n, wrong := strconv.ParseUint(port, 10, 16); err != nil || host == "" || wrong != nil || n == 0 {
-		return errors.New("not a host and a port")
+		return say.New("not a host and a port")
 	}
 	return nil
 }
