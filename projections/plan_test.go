@@ -56,6 +56,8 @@ func TestWebhooksLookUpKeys(t *testing.T) {
 		"active_keys": loadActiveKeys, "key_grants": loadKeyGrants, "addresses": loadAddresses, "invited": loadInvited,
 		"memberships": loadMemberships, "owners": loadOwners,
 		"invitations": loadInvitations, "count_administered": countAdministered, "passkeys": loadPasskeys,
+		"domains": loadPublisherDomains, "names": loadPublisherNames, "prove_domain": proveDomain, "fail_domain": failDomain,
+		"lapse_domain": lapseDomain, "remove_domain": removeDomain, "withdraw_name": withdrawName, "end_checks": endChecks,
 		"add_member": insertMember, "invite_member": inviteMember, "remove_passkey": removePasskey,
 		"erase_addresses": eraseAddresses, "end_sessions": EndSessions,
 		"never": "SELECT webhook_id FROM webhooks WHERE shard = $1 AND webhook_id = $2 AND status = 'active' AND $3",

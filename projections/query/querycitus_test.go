@@ -35,6 +35,6 @@ func TestStatementsAreAimed(t *testing.T) {
 		"acts": listOperatorActs, "redelivered": findRedelivered, "lock_ended": lockEnded, "queue_ended": queueEnded,
 		"forget_ended": forgetEnded,
 		"hurry":        hurryDelivery, "queue_missing": queueMissing,
-		"addresses": findAddresses,
+		"addresses": findAddresses, "domains": findPublisherDomains, "publisher_name": findPublisherName,
 	})
 }

@@ -72,7 +72,7 @@ func TestAdministrationLooksUpKeys(t *testing.T) {
 		"members": pageOfMembers, "addresses": findAddresses, "names": findNames, "member": findMember, "invitation": findInvitation,
 		"keys": pageOfKeys, "living_keys": livingKeys, "key": findKey, "grants": keyGrants,
 		"grants_among": grantsAmong, "month": findMonthlyUse, "backfill": findBackfill, "backfilled": findBackfilled,
-		"owners": ownersBeside, "member_keys": memberKeys,
+		"domains": findPublisherDomains, "publisher_name": findPublisherName, "owners": ownersBeside, "member_keys": memberKeys,
 		"never": "SELECT key_id FROM api_keys WHERE shard = $1 AND member_id = $2",
 	} {
 		plan := pgtest.Explain(t, pool, name, query)

@@ -96,21 +96,29 @@ var (
 	take   = cluster.SQL(`UPDATE {publisher_checks} c SET due_at = $3
 	FROM (SELECT statement_id FROM {publisher_checks} WHERE shard = $1 AND due_at <= $2 ORDER BY due_at LIMIT $4 FOR UPDATE SKIP LOCKED) d
 	WHERE c.shard = $1 AND c.statement_id = d.statement_id
-	RETURNING c.statement_id`)
+	RETURNING c.statement_id, c.organization_id`)
 	findTaken = cluster.SQL(`SELECT ` + projections.PublisherDomainColumns + `
-	FROM unnest($2::uuid[]) AS n(id)
+	FROM unnest($2::uuid[], $3::uuid[]) AS n(id, organization_id)
 	JOIN LATERAL (SELECT statement_id, organization_id, domain_id, added_at, method, checked_at, failed_days, failed_at, lapsed_at
-		FROM {publisher_domains} WHERE shard = $1 AND statement_id = n.id AND removed_at IS NULL OFFSET 0) p ON true
+		FROM {publisher_domains} WHERE shard = $1 AND organization_id = n.organization_id AND statement_id = n.id AND removed_at IS NULL OFFSET 0) p ON true
 	JOIN LATERAL (SELECT body FROM {texts}
 		WHERE shard = $1 AND organization_id = p.organization_id AND id = p.domain_id OFFSET 0) t ON true
 	WHERE t.body IS NOT NULL`)
-	note = cluster.SQL(`UPDATE {publisher_checks} SET due_at = $3, tried_at = $4, found = $5 WHERE shard = $1 AND statement_id = $2`)
-	ask  = cluster.SQL(`INSERT INTO {publisher_checks} AS c (shard, statement_id, organization_id, due_at, asked_at, found)
+	note     = cluster.SQL(`UPDATE {publisher_checks} SET due_at = $3, tried_at = $4, found = $5 WHERE shard = $1 AND statement_id = $2`)
+	noteLast = cluster.SQL(`UPDATE {publisher_checks} SET due_at = 'infinity', tried_at = $3, found = $4
+	WHERE shard = $1 AND statement_id = $2`)
+	ask = cluster.SQL(`INSERT INTO {publisher_checks} AS c (shard, statement_id, organization_id, due_at, asked_at, found)
 	VALUES ($1, $2, $3, $4, $5, '')
 	ON CONFLICT (shard, statement_id) DO UPDATE SET asked_at = excluded.asked_at
 		WHERE c.asked_at IS NULL OR c.asked_at <= $6
 	RETURNING true`)
 )
+
+// takenRow is a row of the queue that this process holds until its lease ends.
+type takenRow struct {
+	Statement    domain.StatementID
+	Organization domain.OrganizationID
+}
 
 // looked is a domain that a round has looked at.
 type looked struct {
@@ -125,14 +133,15 @@ func (c *Checker) Round(ctx context.Context) (more bool, failed error) {
 	var all []*looked
 	failed = errors.Join(failed, eventstore.EachShard(ctx, c.Pool, shards,
 		func(ctx context.Context, shard domain.Shard) error {
-			taken, err := statement.All(ctx, c.Pool, "take domains to check", pgx.RowTo[domain.StatementID], take,
+			taken, err := statement.All(ctx, c.Pool, "take domains to check", pgx.RowToStructByPos[takenRow], take,
 				shard, now, now.Add(checkLease), roundRows)
 			if err != nil || len(taken) == 0 {
 				return err
 			}
 			more = more || len(taken) == roundRows
 			found, err := statement.All(ctx, c.Pool, "read domains to check", projections.ScanPublisherDomain, findTaken,
-				shard, taken)
+				shard, statement.Column(taken, func(r takenRow) domain.StatementID { return r.Statement }),
+				statement.Column(taken, func(r takenRow) domain.OrganizationID { return r.Organization }))
 			for _, d := range found {
 				all = append(all, &looked{PublisherDomain: d})
 			}
@@ -209,9 +218,7 @@ func (c *Checker) note(ctx context.Context, d *domain.PublisherDomain, s Sightin
 	switch state := d.State(now); {
 	case s.Method() != "":
 	case state == domain.DomainLapsed, state == domain.DomainWaiting && age >= waitingFor:
-		return statement.Exec(ctx, c.Pool, "note a check", cluster.SQL(
-			`UPDATE {publisher_checks} SET due_at = 'infinity', tried_at = $3, found = $4 WHERE shard = $1 AND statement_id = $2`,
-		), d.Organization.Shard(), d.ID, now, s.word())
+		return statement.Exec(ctx, c.Pool, "note a check", noteLast, d.Organization.Shard(), d.ID, now, s.word())
 	case state == domain.DomainWaiting && age >= eagerFor:
 	case state == domain.DomainWaiting, !denied:
 		wait = afterUnsure
