@@ -462,7 +462,7 @@ func TestDatabaseAway(t *testing.T) {
 	id := domain.NewPublicID(s.Installation.Secret, 1)
 	for _, path := range []string{
 		integrity + "/usage", "/api/public/integrity/" + id.String(), "/api/public/integrity/" + id.String() + "/receipt",
-		"/readyz",
+		"/api/public/integrity/" + id.String() + "/publisher", "/readyz",
 	} {
 		s.get(path).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	}

@@ -43,7 +43,7 @@ func (s publisherPages) show(r *http.Request, shown web.PublisherPage, failed er
 	}
 	shown.Console, shown.Problem = s.frameOf(r, "publisher"), problem
 	shown.Console.Path = web.ConsoleRoot + "/publisher"
-	shown.Organization, shown.Most, shown.Days = c.Access.Organization.String(), domain.MaxPublisherDomains, domain.LapseDays
+	shown.Most, shown.Days = domain.MaxPublisherDomains, domain.LapseDays
 	shown.MaxName, shown.Public = domain.MaxOrganizationName, publicLines(found.Public(c.Start))
 	if c.Session.Role == domain.Owner {
 		shown.Prove = s.proveFirst(r, "/publisher")

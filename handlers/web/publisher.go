@@ -45,16 +45,15 @@ func (t *texts) lines(language evidence.Language, p Publisher) *publisherLines {
 
 // PublisherPage is the page of what the organization says about itself.
 type PublisherPage struct {
-	Console      Console
-	Organization string // its id
-	Domains      []OwnDomain
-	Most, Days   int // domains of an organization, and failed days until one lapses
-	MaxName      int
-	Name         string
-	StatedAt     *time.Time
-	StatedBy     string    // address of the member; empty once erased
-	Public       Publisher // what a recipient sees
-	Prove        string    // the page for an owner's proof of identity; empty if the last one is recent
+	Console    Console
+	Domains    []OwnDomain
+	Most, Days int // domains of an organization, and failed days until one lapses
+	MaxName    int
+	Name       string
+	StatedAt   *time.Time
+	StatedBy   string    // address of the member; empty once erased
+	Public     Publisher // what a recipient sees
+	Prove      string    // the page for an owner's proof of identity; empty if the last one is recent
 
 	Typed, TypedName string // refused input
 	Problem          Problem
