@@ -57,6 +57,13 @@
 //	alias           a former public id of a version that was registered again before it could be healed
 //	claim           one request's hold on an Idempotency-Key
 //
+// What organizations say about themselves:
+//
+//	publisher       an organization as the public sees it: the domains that it has proven to control, and a name
+//	proof           a TXT record or a file with the organization's id, which a daily check finds
+//	lapse           the end of a proof after three failed days in a row
+//	statement       a domain or a name, until it is removed, withdrawn or replaced
+//
 // Certification (/api/v1/artifacts and related endpoints):
 //
 //	artifact        a document whose bytes the service analyses; its versions count from 1

@@ -103,14 +103,14 @@ func TestOnlyOwnersSayWhoTheyAre(t *testing.T) {
 		t.Fatal(code)
 	}
 	key := Origin{Organization: w.owner.Organization, Actor: KeyActor(w.key), RequestID: "r"}
-	for who, by := range map[string]Origin{"admin": w.admin, "key": key} {
+	for name, by := range map[string]Origin{"admin": w.admin, "key": key} {
 		for _, c := range []Command{
 			&AddDomain{Origin: by, Domain: "other.example"}, &RecordDomainCheck{Origin: by, Domain: id, Method: ProvenByDNS},
 			&RemoveDomain{Origin: by, Domain: id}, &DeclareName{Origin: by, Name: "y", NoPrivatePerson: true},
 			&WithdrawName{Origin: by},
 		} {
 			if code := w.execute(c); code != RoleRequired {
-				t.Errorf("%s: %T: %q", who, c, code)
+				t.Errorf("%s: %T: %q", name, c, code)
 			}
 		}
 	}

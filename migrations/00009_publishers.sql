@@ -31,7 +31,7 @@ CREATE TABLE publisher_names (
     PRIMARY KEY (shard, organization_id)
 );
 
--- The checks of domains: a queue, which is not derived from the log. tried_at and found are of the last check, and
+-- The queue of checks, which is not derived from the log. tried_at and found describe the last check, and
 -- asked_at is when an owner asked for one.
 CREATE TABLE publisher_checks (
     shard           integer     NOT NULL,
