@@ -95,7 +95,8 @@ func administrative(c Command) bool {
 // which is an event each time.
 func TakesAway(c Command) bool {
 	switch c := plain(c).(type) {
-	case *RevokeKey, *DeleteWebhook, *RemovePasskey, *RemoveDomain, *WithdrawName, *WithdrawConsent, *Revoke, *RevokeCertificate, *ReleaseReservation:
+	case *RevokeKey, *DeleteWebhook, *RemovePasskey, *RemoveDomain, *WithdrawName, *WithdrawConsent, *Revoke,
+		*RevokeCertificate, *ReleaseReservation:
 		return true
 	case *SetAccess:
 		return !c.Enabled && !c.idle

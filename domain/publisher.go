@@ -98,8 +98,8 @@ type PublisherName struct {
 }
 
 // DomainRule describes the texts that ParseDomain accepts.
-const DomainRule = "must be a registered domain, such as transportes.example: no address, no name without a dot, and no " +
-	"suffix under which others register"
+const DomainRule = "must be a registered domain, such as transportes.example: no address, no name without a dot, " +
+	"and no suffix under which others register"
 
 // ParseDomain returns a domain in its one spelling: ASCII (IDNA), in lower case, without the root's dot. ok is false for
 // text that is no domain which one organization can control.

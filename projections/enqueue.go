@@ -120,7 +120,7 @@ var (
 	endChecks     = cluster.SQL(`DELETE FROM {publisher_checks} WHERE shard = $1 AND statement_id = $2`)
 )
 
-// enqueueChecks begins and ends the checks of a domain. The first one is not made before the owner can have prepared it.
+// enqueueChecks begins and ends the checks of a domain. The first one leaves the owner time to prepare.
 func enqueueChecks(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 	switch body := e.Body.(type) {
 	case *domain.DomainAddedBody:

@@ -76,7 +76,9 @@ func publisher(ctx context.Context, from history.Querier, o domain.OrganizationI
 		d.PublisherDomain, err = projections.ScanPublisherDomainAnd(row, &d.TriedAt, &d.Found)
 		return d, err
 	}, findPublisherDomains, o.Shard(), o)
-	names, second := statement.All(ctx, from, "read the name", projections.ScanPublisherName, findPublisherName, o.Shard(), o)
+	names, second := statement.All(
+		ctx, from, "read the name", projections.ScanPublisherName, findPublisherName, o.Shard(), o,
+	)
 	p.Domains = domains
 	if len(names) > 0 {
 		p.Name = &names[0]

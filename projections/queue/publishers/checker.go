@@ -77,9 +77,12 @@ func New(c Config) (*Checker, error) {
 		c.Resolver = NewResolver("")
 	}
 	w := &Checker{Config: c, client: newClient(c)}
-	w.turns = fair.NewSemaphore[domain.OrganizationID](fair.Limits{Most: asking, Each: 1, Line: domain.MaxPublisherDomains})
+	w.turns = fair.NewSemaphore[domain.OrganizationID](fair.Limits{
+		Most: asking, Each: 1, Line: domain.MaxPublisherDomains,
+	})
 	w.loop = queue.NewLoop(queue.Loop{
-		Shards: queue.Shards(1), Every: checkEvery, Log: c.Log, Failure: "domains could not be checked; they are checked later",
+		Shards: queue.Shards(1), Every: checkEvery, Log: c.Log,
+		Failure: "domains could not be checked; they are checked later",
 		Work: func(ctx context.Context, _ domain.Shard) (bool, error) { return w.Round(ctx) },
 	})
 	return w, nil

@@ -6,13 +6,13 @@
 // # What counts
 //
 // A proof counts at once, and one of the two ways is enough. A failure counts only if the way of the last proof has
-// answered, and answered no: the resolver knows no such record, or the web server shows no such file. An answer that did
-// not come says nothing about the organization, because it may be the service's own network that fails. So may a round
-// in which every one of several proven domains fails, which then counts for none of them.
+// answered no: the resolver knows no such record, or the web server shows no such file. An answer that did not come says
+// nothing about the organization, because the service's own network may have failed. The same is true of a round in
+// which every one of several proven domains fails. It counts for none of them.
 //
 // # Safety
 //
 // Tenants choose the domains. Every connection is checked when it is dialled, after name resolution, so that no DNS
-// answer can lead to a private address. Only https on its own port is spoken, no redirect is followed, and a file has at
-// most 4 KiB. Nothing of an answer is kept but whether it has the organization's id.
+// answer can lead to a private address. Files are read over https alone, without redirects, up to 4 KiB. Nothing of an
+// answer is kept but whether it has the organization's id.
 package publishers
