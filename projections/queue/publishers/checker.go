@@ -83,7 +83,7 @@ func New(c Config) (*Checker, error) {
 	w.loop = queue.NewLoop(queue.Loop{
 		Shards: queue.Shards(1), Every: checkEvery, Log: c.Log,
 		Failure: "domains could not be checked; they are checked later",
-		Work: func(ctx context.Context, _ domain.Shard) (bool, error) { return w.Round(ctx) },
+		Work:    func(ctx context.Context, _ domain.Shard) (bool, error) { return w.Round(ctx) },
 	})
 	return w, nil
 }
