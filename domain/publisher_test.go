@@ -103,7 +103,9 @@ func TestOnlyOwnersSayWhoTheyAre(t *testing.T) {
 		t.Fatal(code)
 	}
 	key := Origin{Organization: w.owner.Organization, Actor: KeyActor(w.key), RequestID: "r"}
-	for name, by := range map[string]Origin{"admin": w.admin, "key": key} {
+	token := w.owner // an owner outside the console
+	token.Console = false
+	for name, by := range map[string]Origin{"admin": w.admin, "key": key, "token": token} {
 		for _, c := range []Command{
 			&AddDomain{Origin: by, Domain: "other.example"}, &RecordDomainCheck{Origin: by, Domain: id, Method: ProvenByDNS},
 			&RemoveDomain{Origin: by, Domain: id}, &DeclareName{Origin: by, Name: "y", NoPrivatePerson: true},

@@ -230,7 +230,7 @@ func TestPublisherStatement(t *testing.T) {
 func TestPublishersAreApart(t *testing.T) {
 	s := open(t, options{})
 	id := s.registered("a", 1, "one")
-	other := s.Organization(t, 2, "gratis")
+	other := s.Organization(t, 1, "gratis") // in the same shard
 	add := &domain.AddDomain{Origin: other.Operator(), Domain: "other.example"}
 	s.Must(t, add)
 	s.Must(t, &domain.RecordDomainCheck{Origin: other.Operator(), Domain: add.Outcome.ID, Method: domain.ProvenByDNS})

@@ -81,8 +81,11 @@ func enqueueDeliveries(b *pgx.Batch, shard domain.Shard, events []domain.Event, 
 var queueWarning = cluster.SQL(`INSERT INTO {mails} (shard, mail_id, organization_id, period, percent, used, allowance, of_allowance, created_at, due_at, attempts, sent)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $9, $8, $8, 0, '{}')`)
 
+// DomainMail begins the reason of a mail about a domain.
+const DomainMail = "domain-"
+
 // queueDisabled queues the mail about a destination of webhooks, or about a domain: then webhook_id is the id of the
-// statement, and the reason its new state.
+// statement, and the reason DomainMail with its new state.
 var queueDisabled = cluster.SQL(`INSERT INTO {mails} (shard, mail_id, organization_id, webhook_id, reason, created_at, due_at, attempts, sent)
 		VALUES ($1, $2, $3, $4, $5, $6, $6, 0, '{}')`)
 
@@ -108,10 +111,12 @@ func enqueueMail(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 		b.Queue(queueDisabled, shard, e.ID, e.Organization, body.WebhookID, body.Reason, e.OccurredAt)
 	case *domain.DomainFailedBody:
 		if body.FailedDays == 1 {
-			b.Queue(queueDisabled, shard, e.ID, e.Organization, body.StatementID, domain.DomainFailing, e.OccurredAt)
+			b.Queue(queueDisabled, shard, e.ID, e.Organization, body.StatementID, DomainMail+string(domain.DomainFailing),
+				e.OccurredAt)
 		}
 	case *domain.DomainLapsedBody:
-		b.Queue(queueDisabled, shard, e.ID, e.Organization, body.StatementID, domain.DomainLapsed, e.OccurredAt)
+		b.Queue(queueDisabled, shard, e.ID, e.Organization, body.StatementID, DomainMail+string(domain.DomainLapsed),
+			e.OccurredAt)
 	}
 }
 

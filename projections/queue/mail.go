@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"integrityledger/domain/say"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/projections"
 	"integrityledger/projections/internal/statement"
 )
 
@@ -196,10 +198,10 @@ func scanMail(row pgx.CollectableRow) (queuedMail, error) {
 		(*zeronull.Int8)(&quota.Used),
 		(*zeronull.Int8)(&quota.Limit), &of, &webhook.WebhookID, (*zeronull.Text)(&webhook.Reason), &q.mail.At, &q.attempts,
 		&q.sent)
-	switch state := domain.DomainState(webhook.Reason); {
-	case state == domain.DomainFailing, state == domain.DomainLapsed: // webhook_id is the id of the statement
-		q.mail.Domain = state
-		return q, err
+	switch state, ok := strings.CutPrefix(string(webhook.Reason), projections.DomainMail); {
+	case err == nil && ok: // webhook_id is the id of the statement
+		q.mail.Domain = domain.DomainState(state)
+		return q, nil
 	case err != nil || !webhook.WebhookID.IsZero():
 		q.mail.Webhook = &webhook
 		return q, err

@@ -477,3 +477,52 @@ func TestMailErrorsAreReported(t *testing.T) {
 		t.Errorf("%v, %d mails are left", err, rows(t, l))
 	}
 }
+
+// Owners are told on the first failed day of a domain and when it lapses, and never of a webhook instead: both mails
+// share a row's form.
+func TestFailingDomainsAreMailed(t *testing.T) {
+	var skew atomic.Int64
+	now := func() time.Time { return time.Now().Add(time.Duration(skew.Load())) }
+	l := ledgertest.New(t, func(c *eventstore.Config) { c.Clock = ledgertest.Simulated(now) })
+	l.Now = now
+	o := l.Organization(t, 1, "gratis")
+	add := &domain.AddDomain{Origin: o.Operator(), Domain: "transportes.example"}
+	l.Must(t, add)
+	check := func(method domain.ProofMethod) {
+		t.Helper()
+		l.Must(t, &domain.RecordDomainCheck{Origin: o.Operator(), Domain: add.Outcome.ID, Method: method})
+	}
+	check(domain.ProvenByDNS)
+	for range domain.LapseDays {
+		check("")
+		skew.Add(int64(domain.FailedDay))
+	}
+	create, _ := domain.NewCreateWebhook(
+		domain.CreateWebhook{Origin: o.Origin(), URL: "https://receiver.example", Types: 7}, domain.SecretKey{}, now(),
+	)
+	l.Must(t, create)
+	l.Must(t, &domain.DisableWebhook{
+		Origin: domain.Origin{Organization: o.ID, Actor: domain.SystemActor}, Webhook: create.Outcome.ID,
+		Reason: domain.DisabledFailing,
+	})
+	var sent []string
+	mailer := queue.NewMailer(queue.Mailer{
+		Pool: l.Pool, Shards: l.Installation.Shards, Now: now, Log: slog.New(slog.DiscardHandler),
+		Send: func(_ context.Context, m queue.Mail) error {
+			switch {
+			case m.Webhook != nil:
+				sent = append(sent, "webhook "+string(m.Webhook.Reason))
+			case m.To == o.Email:
+				sent = append(sent, "domain "+string(m.Domain))
+			}
+			return nil
+		},
+	})
+	if err := mailer.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(sent)
+	if got := strings.Join(sent, ", "); got != "domain failing, domain lapsed, webhook failing" {
+		t.Errorf("sent: %s", got)
+	}
+}

@@ -128,3 +128,22 @@ func TestInvitationText(t *testing.T) {
 		}
 	}
 }
+
+// A mail about a domain names the organization by its id and leads to the page that says what is missing.
+func TestTextOfADomain(t *testing.T) {
+	for state, words := range map[domain.DomainState][]string{
+		domain.DomainFailing: {"failed its daily check", "no superó su comprobación", "After three failed days"},
+		domain.DomainLapsed:  {"has failed its check for three days", "durante tres días", "Check now"},
+	} {
+		m := testMail("a@example.org")
+		m.Quota, m.Domain = nil, state
+		subject, body := mailText(m, "https://ledger.example")
+		for _, part := range append(words,
+			"https://ledger.example/en/console/publisher", "https://ledger.example/console/publisher", "2026-11-20 10:00 UTC",
+		) {
+			if !strings.Contains(body, part) || strings.Contains(subject, "\n") || !strings.Contains(subject, "dominio") {
+				t.Errorf("%s: without %q: %s\n%s", state, part, subject, body)
+			}
+		}
+	}
+}
