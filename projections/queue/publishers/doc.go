@@ -6,8 +6,8 @@
 // # What counts
 //
 // A proof counts at once, and one of the two ways is enough. A failure counts only if the way of the last proof has
-// answered no: the resolver knows no such record, or the web server shows no such file. An answer that did not come says
-// nothing about the organization, because the service's own network may have failed. The same is true of a round in
+// answered no: the resolver knows no such record, or the web server shows no such file. An answer that did not come
+// says nothing about the organization, because the service's own network may have failed. The same is true of a round in
 // which every one of several proven domains fails. It counts for none of them.
 //
 // # Safety
