@@ -223,7 +223,10 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	p.open("/console/webhooks")
 	p.looks("console-webhooks")
 
-	for _, path := range []string{"", "/history", "/keys/new", "/keys", "/companies", "/members", "/plan", "/webhooks"} {
+	for _, path := range []string{
+		"", "/history", "/keys/new", "/keys", "/companies", "/members", "/plan", "/webhooks", "/records", "/records/new",
+		"/records/new/file", "/records/new/reservation", "/security", "/prove", "/documents/new", "/publisher",
+	} {
 		p.Still("/console" + path)
 	}
 	p.open("/console/security")

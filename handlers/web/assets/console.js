@@ -36,7 +36,7 @@ if (here.searchParams.has("said")) {
 
 // Secrets that are shown once can be copied if the browser lets a page do so.
 for (const button of navigator.clipboard ? all("[data-copy]") : []) {
-  button.hidden = false;
+  button.classList.remove("waiting");
   button.addEventListener("click", async () => {
     await navigator.clipboard.writeText(document.querySelector(button.dataset.copy).textContent);
     show("[data-copied]", true);
@@ -134,7 +134,9 @@ const add = async (form) => {
 
 if (possible) {
   show("[data-no-passkey]", false);
-  show("[data-passkey], [data-new-passkey]", true);
+  for (const way of all("[data-passkey], [data-new-passkey]")) {
+    way.classList.remove("waiting");
+  }
   for (const button of all("[data-passkey]")) {
     button.addEventListener("click", () => attempt(button, () => signIn(button)));
   }
