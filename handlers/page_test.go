@@ -93,7 +93,7 @@ func TestResultsInTheBrowser(t *testing.T) {
 				[]string{"Es exactamente el archivo registrado", "Válida: este servicio firmó", "Vigente"},
 			},
 			{
-				"historical", "historical", "MATCH_HISTORICAL", "Su archivo coincide con una versión histórica",
+				"historical", "historical", "MATCH_HISTORICAL", "Su archivo coincide, pero no es la versión vigente",
 				"Qué cambia en la versión superior", []string{"Es exactamente", "Válida", "Histórica"},
 			},
 			{
@@ -135,7 +135,7 @@ func TestResultsInTheBrowser(t *testing.T) {
 				[]string{"Exactly the registered file", "Valid: this service signed", "Current"},
 			},
 			{
-				"historical", "historical", "MATCH_HISTORICAL", "Your file matches a historical version",
+				"historical", "historical", "MATCH_HISTORICAL", "Your file matches, but it is not the current version",
 				"What differs in the higher version", []string{"Exactly the registered file", "Valid", "Historical"},
 			},
 			{
@@ -382,7 +382,7 @@ func TestWithoutJavaScript(t *testing.T) {
 	p.do(chromedp.WaitVisible(chromedp.CSS("#needs-script")), chromedp.WaitNotVisible(chromedp.CSS("#drop")))
 	p.shot("no-javascript")
 	p.paste(hash("historical"))
-	p.shows(shows{result: "MATCH_HISTORICAL", title: "This hash matches a historical version. No file was compared",
+	p.shows(shows{result: "MATCH_HISTORICAL", title: "This hash matches, but not the current version. No file was compared",
 		not:    "Anything about a file",
 		checks: []string{"no file compared", "Historical"}})
 }
@@ -418,7 +418,7 @@ func TestPastedHash(t *testing.T) {
 			title:  "Esta huella coincide con la versión vigente. No se ha comparado ningún archivo",
 			checks: []string{"ningún archivo comparado", "Vigente"}},
 		{record: "historical", file: "historical", result: "MATCH_HISTORICAL",
-			title:  "Esta huella coincide con una versión histórica. No se ha comparado ningún archivo",
+			title:  "Esta huella coincide, pero no es la de la versión vigente. No se ha comparado ningún archivo",
 			checks: []string{"Histórica"}},
 		{record: "revoked", file: "revoked", result: "RECORD_REVOKED",
 			title:  "Esta huella coincide, pero el registro está revocado. No se ha comparado ningún archivo",

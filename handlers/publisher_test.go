@@ -52,7 +52,7 @@ func TestPublisherInTheConsole(t *testing.T) {
 		t.Errorf("something is said of an organization that has said nothing: %s", before)
 	}
 	owner := s.signedIn(s.org.Email)
-	owner.visit("/en/console").says(http.StatusOK, publisherPage, "Who publishes")
+	owner.visit("/en/console").says(http.StatusOK, publisherPage, "Your name and domains")
 	owner.visit(publisherPage).says(http.StatusOK, "only that an organization declared", "Nothing yet")
 	for _, wrong := range []string{"localhost", "127.0.0.1", "https://a.example", "co.uk", "a\u202e.example"} {
 		owner.press(publisherPage+"/domains", "domain", wrong).says(

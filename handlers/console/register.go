@@ -278,7 +278,7 @@ func (s registerPages) showReservation(
 		return nil, err
 	}
 	resp, err := consolePageOf(s.site.Reservation(web.ReservationPage{
-		RegisterForm: form, Waiting: s.viewWaiting(reserved), Code: code,
+		RegisterForm: form, Waiting: s.viewWaiting(reserved), Code: code, Local: s.local(),
 	}))
 	return afterForm(resp, status, edge.Refusal(refused)), err
 }
@@ -318,6 +318,7 @@ func (s registerPages) linkPage(r *http.Request) (any, error) {
 	return consolePageOf(s.site.RecordLink(web.RecordLink{
 		Console: s.frameOf(r, "record-link"), Row: viewRow(record), SHA256: record.SHA256.String(),
 		Link: s.VerificationURL(id), Code: code, Timestamps: len(s.Keys().Trusted.Authorities()) > 0,
+		Local: s.local(),
 	}))
 }
 

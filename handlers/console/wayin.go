@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -33,11 +34,13 @@ func (s *Console) atMachine(r *http.Request) bool {
 	if err != nil {
 		host = r.Host
 	}
-	_, base, _ := strings.Cut(s.BaseURL, "://")
-	if named, _, err := net.SplitHostPort(base); err == nil {
-		base = named
-	}
-	return domain.IsLoopbackHost(base) && domain.IsLoopbackHost(host) && edge.PeerAddress(r).IsLoopback()
+	return s.local() && domain.IsLoopbackHost(host) && edge.PeerAddress(r).IsLoopback()
+}
+
+// local reports whether the service's links open on its own machine only.
+func (s *Console) local() bool {
+	base, err := url.Parse(s.BaseURL)
+	return err == nil && domain.IsLoopbackHost(base.Hostname())
 }
 
 // withoutMail adds to a page how to get a link for an address, or for any if it is empty, from a service that sends no

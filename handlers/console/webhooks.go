@@ -102,8 +102,7 @@ func (s webhookPages) showNewWebhook(
 // couldSendLocally reports whether the service runs on loopback, perhaps for a trial, and refuses receivers on
 // loopback.
 func (s webhookPages) couldSendLocally() bool {
-	base, err := url.Parse(s.BaseURL)
-	return err == nil && domain.IsLoopbackHost(base.Hostname()) && !s.Egress.Insecure
+	return s.local() && !s.Egress.Insecure
 }
 
 func readWebhookForm(values url.Values) web.WebhookForm {

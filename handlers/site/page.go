@@ -59,11 +59,14 @@ func (s *Site) find(r *http.Request) (any, error) {
 // stillWanted asks for a link, keeping the hash if the person has given one.
 func (s *Site) stillWanted(front web.Front, mention web.Mention) (edge.Response, error) {
 	front.Wanted = web.WantsAny
-	if mention.SHA256 != nil {
+	switch {
+	case mention.Broken:
+		front.Wanted = web.WantsCode
+	case mention.SHA256 != nil:
 		front.Wanted, front.Text, front.SHA256 = web.WantsLink, "", hex.EncodeToString(mention.SHA256[:])
 	}
 	resp, err := edge.Page(s.site.Front(front))
-	if front.Wanted == web.WantsAny {
+	if front.Nothing() {
 		resp.Status, resp.Code = http.StatusUnprocessableEntity, domain.InvalidData
 	}
 	return resp, err

@@ -88,7 +88,7 @@ type Confirmation struct {
 
 // ConfirmDeclaration renders the page on which a person confirms a declaration.
 func (s ConsolePages) ConfirmDeclaration(c Confirmation) ([]byte, error) {
-	return s.registerPage("register-confirm.html", "console.js", c.Console, c)
+	return s.registerPage("register-confirm.html", "consoleregister.js", c.Console, c)
 }
 
 // CodeDrawings are the drawings of a public id that people put on paper.
@@ -136,6 +136,7 @@ type ReservationPage struct {
 	RegisterForm
 	Waiting Waiting
 	Code    CodeDrawings
+	Local   bool // links open on this machine only
 }
 
 // Reservation renders the page of a reservation.
@@ -155,6 +156,7 @@ type RecordLink struct {
 	SHA256, Link string
 	Code         CodeDrawings
 	Timestamps   bool // evidence may include timestamps
+	Local        bool // links open on this machine only
 }
 
 // RecordLink renders the page with the link of a record.
@@ -162,11 +164,11 @@ func (s ConsolePages) RecordLink(p RecordLink) ([]byte, error) {
 	return s.registerPage("record-link.html", "console.js", p.Console, p)
 }
 
-// MailTo returns a mail with a sentence and the link of a record, for the person's own mail program.
-func (f consoleFrame) MailTo(link string) string {
+// MailTo returns a mail about a document with the link of its record, for the person's own mail program.
+func (f consoleFrame) MailTo(document, link string) string {
 	words := f.C["Register"].(map[string]any)
 	text := func(name string) string {
 		return strings.ReplaceAll(url.QueryEscape(words[name].(string)), "+", "%20")
 	}
-	return "mailto:?subject=" + text("MailSubject") + "&body=" + text("MailBody") + "%20" + url.QueryEscape(link)
+	return "mailto:?subject=" + text("MailSubject") + "%20" + url.QueryEscape(document) + "&body=" + text("MailBody") + "%20" + url.QueryEscape(link)
 }

@@ -14,12 +14,16 @@ type Mention struct {
 	PublicID *domain.PublicID
 	Kind     Kind // of the link; empty if the text has only a code
 	SHA256   *[32]byte
+	Broken   bool // the text has a link or a code, but not a whole one
 }
 
 var (
 	linkInText = regexp.MustCompile(`/(integrity|certificates)/([a-z2-7]{26})(?:[^a-z0-9]|$)`)
 	codeInText = regexp.MustCompile(`\b()([a-z2-7]{26})\b`)
 	hashInText = regexp.MustCompile(`\b[a-f0-9]{64}\b`)
+
+	// A link with any code, and a word that is about as long as a code.
+	likeLink = regexp.MustCompile(`/(?:integrity|certificates)/[a-z0-9]|\b[a-z0-9]{24,28}\b`)
 
 	// These read a text without its spaces and hyphens.
 	splitLink = regexp.MustCompile(`/(integrity|certificates)/([a-z2-7]{26})`)
@@ -69,5 +73,6 @@ func ReadMention(text string) (m Mention) {
 			m.SHA256 = &sum
 		}
 	}
+	m.Broken = m.PublicID == nil && m.SHA256 == nil && likeLink.MatchString(text)
 	return m
 }

@@ -186,6 +186,7 @@ func render(templates *template.Template, name string, data any) ([]byte, error)
 // What the front page still wants of a person.
 const (
 	WantsAny  = "any"  // the text has neither a link nor a code nor a hash
+	WantsCode = "code" // the text has a link or a code, but not a whole one
 	WantsLink = "link" // the text has only a hash
 )
 
@@ -196,6 +197,9 @@ type Front struct {
 	Text     string // that the person has entered, if the service found nothing in it
 	SHA256   string // that the person has entered
 }
+
+// Nothing reports whether the text names nothing, so that it must be corrected.
+func (f Front) Nothing() bool { return f.Wanted == WantsAny || f.Wanted == WantsCode }
 
 // Front renders the front page.
 func (s *Site) Front(front Front) ([]byte, error) {

@@ -17,6 +17,8 @@ if (drop) {
     mimeType.value = file?.type ?? "";
     generatedAt.value = Number.isNaN(changed.getTime()) ? "" : changed.toISOString();
     show("[data-hashed]", file !== undefined);
+    // A fragment is never sent, so the next page can show the name and the service does not learn it.
+    form.action = form.action.split("#")[0] + (file ? "#" + encodeURIComponent(file.name) : "");
     if (file) {
       form.querySelector("[data-name]").textContent = file.name;
       form.querySelector("[data-sum]").textContent = hash;
@@ -45,4 +47,15 @@ if (drop) {
       }
     }
   });
+}
+
+const chosen = document.querySelector("[data-file-name]");
+
+if (chosen && location.hash) {
+  try {
+    chosen.querySelector("bdi").textContent = decodeURIComponent(location.hash.slice(1));
+    chosen.classList.remove("waiting");
+  } catch {
+    // Somebody has changed the address.
+  }
 }
