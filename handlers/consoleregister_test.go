@@ -101,6 +101,34 @@ func TestConsoleRegistersReservedFile(t *testing.T) {
 	s.Audit(t)
 }
 
+// Two people who hold one reservation: the second is told that another file is registered, and nobody takes the code of
+// another document without being told.
+func TestConsoleTellsApartWhoHoldsAReservation(t *testing.T) {
+	s := openConsole(t)
+	ana := s.signedIn(s.org.Email)
+	ben, _ := s.added("ben@example.com", domain.Analyst)
+	form := []string{"companyReference", "company-1", "documentReference", "F-1"}
+	page := ana.press(newRecord+"/reservation", form...).header.Get("Location")
+	id := strings.Split(page, "/")[4]
+	toFile, declare := newRecord+"/file", newRecord+"/declaration"
+	confirm := func(g *guest, content string, more ...string) answer {
+		return g.press(toFile, append(append(form, "sha256", hash(content), "sizeBytes", "5"), more...)...).says(http.StatusOK)
+	}
+	named := confirm(ana, "ana's", "version", "1", "reservationId", id)
+	if strings.Contains(string(named.body), "This version is reserved") {
+		t.Error("the page warns of the reservation that the form names")
+	}
+	taken := confirm(ben, "ben's").says(http.StatusOK, "This version is reserved", `href="`+page+`"`)
+	ben.press(declare, fieldsOfForm(t, taken, declare)...).leads("/en/console/records/" + id + "/link?said=registered")
+	ana.press(declare, fieldsOfForm(t, named, declare)...).says(
+		http.StatusConflict, `role="alert"`, "Yours is not registered", `href="/en/console/records/`+id+`"`,
+	)
+	ana.visit("/en/console/records/"+id+"/link").says(http.StatusOK, hash("ben's"))
+	confirm(ana, "ana's").says(http.StatusOK, `name="version" value="2"`, "Recipients of a lower version")
+	equal(t, "the registered file", s.compared(id, "ana's").Result, "HASH_MISMATCH")
+	s.Audit(t)
+}
+
 // The drawings are files for paper: SVG without fonts, and PNG at 300 dots per inch. cmd/lab/judges reads their codes.
 func TestConsoleDrawsCodes(t *testing.T) {
 	s := openConsole(t)

@@ -221,13 +221,25 @@ func (s registerPages) confirmByForm(r *http.Request) (any, error) {
 	}
 	shown.Typed.SHA256, shown.Typed.MimeType = evidence.Hash(declared.SHA256).String(), declared.MimeType
 	generated, _ := edge.ParseInstant(string(declared.GeneratedAt)) // normalized, so valid
-	found, _, err := s.Store.Search(r.Context(), edge.CallOf(r).Access, declared.SHA256, domain.RecordID{}, 1)
+	c := edge.CallOf(r)
+	found, _, err := s.Store.Search(r.Context(), c.Access, declared.SHA256, domain.RecordID{}, 1)
 	if err != nil {
 		return nil, err
 	}
-	return consolePageOf(s.site.ConfirmDeclaration(web.Confirmation{
-		RegisterForm: shown, GeneratedAt: generated, Known: wire.Each(found, viewRow),
-	}))
+	confirmed := web.Confirmation{
+		RegisterForm: shown, GeneratedAt: generated, Known: wire.Each(found, viewRow), Later: declared.Version > 1,
+	}
+	// A reservation that the form does not name may be another person's, whose document has its code already.
+	reserved, err := s.Store.ReservedAs(r.Context(), c.Access, declared.VersionReference, c.Start)
+	if refused := edge.Refusal(err); refused != nil && refused.Code == domain.ErrUnknownReservation.Code {
+		err = nil
+	} else if err == nil && declared.ReservationID == nil && reserved.Status != domain.ReservationFinalized {
+		confirmed.Reserved = []web.Waiting{s.viewWaiting(reserved)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.ConfirmDeclaration(confirmed))
 }
 
 // registerByForm registers the declaration that was shown. A second press of the button repeats the same declaration,
@@ -265,7 +277,7 @@ func (s registerPages) showReservation(
 	r *http.Request, reserved domain.ReservedVersion, form web.RegisterForm, status int, refused error,
 ) (any, error) {
 	id := reserved.PublicID.String()
-	if reserved.Status == domain.ReservationFinalized {
+	if reserved.Status == domain.ReservationFinalized && refused == nil {
 		return onward(r, saying("/records/"+id+"/link", "known")), nil
 	}
 	form.Console = s.frameOf(r, "reservation")

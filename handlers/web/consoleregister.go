@@ -84,6 +84,8 @@ type Confirmation struct {
 	RegisterForm
 	GeneratedAt time.Time
 	Known       []RecordRow // a record of the organization with the same hash
+	Reserved    []Waiting   // the reservation that this declaration would use without naming it
+	Later       bool        // not the first version
 }
 
 // ConfirmDeclaration renders the page on which a person confirms a declaration.

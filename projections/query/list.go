@@ -340,6 +340,20 @@ func (s RecordReader) ReservedVersion(
 	})
 }
 
+var findReservedAs = cluster.SQL(reservedColumns + ` AND c.organization_id = $2 AND c.reference = $3 AND d.source = $4 AND d.reference = $5
+	AND v.version = $6`)
+
+// ReservedAs finds a version of a signed-in member's organization by the reference of its origin, reserved or
+// registered.
+func (s RecordReader) ReservedAs(
+	ctx context.Context, a domain.Access, v domain.VersionReference, now time.Time,
+) (domain.ReservedVersion, error) {
+	return read(ctx, s.reader, a, newEnough(a), func(from source) (domain.ReservedVersion, error) {
+		return statement.One(ctx, from, "find a reserved version", domain.ErrUnknownReservation, scanReserved(now),
+			findReservedAs, a.Organization.Shard(), a.Organization, v.CompanyReference, v.Source, v.DocumentReference, v.Version)
+	})
+}
+
 var listPending = cluster.SQL(reservedColumns + ` AND v.record_id IS NULL AND v.expires_at > $3
 	AND ($4 = '' OR d.source = $4) ORDER BY v.expires_at DESC, v.public_id LIMIT $5`)
 

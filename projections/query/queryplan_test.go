@@ -24,7 +24,7 @@ func TestSharedReadsLookUpFullKeys(t *testing.T) {
 		"authenticate": authenticateKeys, "why_refused": whyKeyRefused, "authenticate_link": authenticateLinks,
 		"comparisons": loadComparisons, "evidence": loadEvidence, "aliases": findAliases,
 		"keys_of_company": findKeysOfCompany, "webhooks_of_company": findWebhooksOfCompany,
-		"clear_minutes": projections.ClearMinutes,
+		"clear_minutes": projections.ClearMinutes, "reserved_as": findReservedAs,
 		"never": "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND " +
 			"d.company_id = n.id",
 	} {
