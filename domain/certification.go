@@ -224,12 +224,12 @@ type Published struct {
 	OrganizationName *string
 }
 
-// Certify signs a certificate of the bytes (hash and size) of a version.
+// Certify signs a certificate of the bytes (hash and size) of a version. It fails as Sign does.
 func (r Registrar) Certify(
 	origin Origin, member MemberID, version ArtifactVersionID, sum [32]byte, size int64, p Published, now time.Time,
-) *IssueCertificate {
+) (c *IssueCertificate, err error) {
 	now = now.UTC().Truncate(time.Microsecond)
-	c := &IssueCertificate{
+	c = &IssueCertificate{
 		Origin: origin, Version: version, Member: member, sum: sum, issuedAt: now, fields: []string{}, published: p,
 		publicID: NewPublicID(r.Secret, origin.Organization.Shard()),
 	}
@@ -244,8 +244,9 @@ func (r Registrar) Certify(
 		IssuedAt: now, Title: p.Title, OrganizationName: p.OrganizationName,
 	}.AppendCanonical(nil)
 	c.payload = NewText(now, string(payload))
-	c.keyID, c.signature = r.Signer.Key().KeyID, r.Signer.Sign(payload)
-	return c
+	c.keyID = r.Signer.Key().KeyID
+	c.signature, err = Sign(r.Signer, payload)
+	return c, err
 }
 
 // DatedAt implements Dated: issuedAt is signed.

@@ -98,10 +98,13 @@ func (w *certification) certify(r *domain.RegisterArtifactVersion) *domain.Issue
 	signer := evidence.GenerateSigner()
 	title := "Title"
 	registrar := domain.Registrar{Issuer: "https://ledger.example", Secret: []byte("secret"), Signer: signer}
-	c := registrar.Certify(
+	c, err := registrar.Certify(
 		w.origin, domain.MemberID{}, r.Version, r.Content.SHA256, r.Content.SizeBytes, domain.Published{Title: &title},
 		w.now,
 	)
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	return c
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
+	"fmt"
 	"regexp"
 	"strings"
 	"time"
@@ -178,6 +179,17 @@ type Registrar struct {
 	Signer *evidence.Signer
 }
 
+// Sign signs a payload. It refuses with 503 if the program that keeps the key does not sign; the error wraps the cause.
+func Sign(signer *evidence.Signer, payload []byte) (string, error) {
+	signature, err := signer.Sign(payload)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", Unavailable(
+			"The service's signing key does not answer at the moment, so nothing is signed; send the request again later.",
+		), err)
+	}
+	return signature, nil
+}
+
 // Register declares one version.
 type Register struct {
 	Origin
@@ -220,11 +232,13 @@ func (u Usage) Remaining() *int64 {
 
 // Prepare returns a Register command for a declaration that arrived at receivedAt. It signs with the public id of the
 // reservation that the declaration names, or otherwise with a new one. Decide checks whether the reservation exists.
-// limits are the key's limits, as read by authentication.
-func (r Registrar) Prepare(origin Origin, key KeyID, limits KeyLimits, d Declaration, receivedAt time.Time) *Register {
-	c := r.PrepareUnsigned(origin, key, limits, d, receivedAt)
-	c.signature = r.Signer.Sign(c.payload)
-	return c
+// limits are the key's limits, as read by authentication. Prepare fails as Sign does.
+func (r Registrar) Prepare(
+	origin Origin, key KeyID, limits KeyLimits, d Declaration, receivedAt time.Time,
+) (c *Register, err error) {
+	c = r.PrepareUnsigned(origin, key, limits, d, receivedAt)
+	c.signature, err = Sign(r.Signer, c.payload)
+	return c, err
 }
 
 // PrepareUnsigned is Prepare for a declaration that will probably be refused or is already registered. Decide signs if
@@ -320,7 +334,10 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 		}
 	}
 
-	b := c.body(document.ID, known, usage.Period)
+	b, err := c.body(document.ID, known, usage.Period)
+	if err != nil {
+		return nil, err
+	}
 	b.FromBackfill = fromBackfill
 	drafts := supersede(company, document, b, b)
 	after := *document
@@ -353,9 +370,11 @@ func supersede(company *Company, document *Document, b *RecordRegisteredBody, bo
 }
 
 // body returns the registration of a current version, signed with the public id of its reservation if it has one.
-func (c *Register) body(document DocumentID, reserved *Version, period Period) *RecordRegisteredBody {
+func (c *Register) body(
+	document DocumentID, reserved *Version, period Period,
+) (b *RecordRegisteredBody, err error) {
 	d := &c.Declaration
-	b := &RecordRegisteredBody{
+	b = &RecordRegisteredBody{
 		RecordID: c.recordID, DocumentID: document, VersionReference: d.VersionReference,
 		PreviousVersion: d.PreviousVersion, Reserved: reserved != nil,
 		Salt: c.salt, Period: period, Status: StatusCurrent, KeyID: c.keyID, Signature: c.signature, Payload: c.payload,
@@ -367,9 +386,9 @@ func (c *Register) body(document DocumentID, reserved *Version, period Period) *
 		b.Payload, b.Signature = b.Record.AppendCanonical(nil), ""
 	}
 	if b.Signature == "" {
-		b.Signature = c.signer.Sign(b.Payload)
+		b.Signature, err = Sign(c.signer, b.Payload)
 	}
-	return b
+	return b, err
 }
 
 // declarant returns the organization and the company of a declaration, if the caller may declare it.

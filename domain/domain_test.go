@@ -257,10 +257,10 @@ func FuzzRegisteredIsCanonical(f *testing.F) {
 			d.PreviousVersion = &previous
 		}
 		organization := NewOrganizationID(noon(), 0)
-		c := w.Prepare(
+		c := must(w.Prepare(
 			Origin{Organization: organization, Actor: ParseActor(valid(actor)), RequestID: valid(request)}, KeyID{},
 			KeyLimits{}, d, noon(),
-		)
+		))
 		b := &RecordRegisteredBody{
 			RecordID: c.recordID, DocumentID: DocumentID(c.recordID), VersionReference: d.VersionReference,
 			PreviousVersion: d.PreviousVersion, Salt: c.salt, Period: PeriodOf(noon()), Status: StatusCurrent,

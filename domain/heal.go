@@ -202,7 +202,10 @@ func (c *Heal) restore(s *State, company *Company, document *Document, reserved 
 			ID: DocumentID(c.recordID), Source: c.Lost.Declaration.Source, Reference: c.Lost.Declaration.DocumentReference,
 		}
 	}
-	b := c.body(document)
+	b, err := c.body(document)
+	if err != nil {
+		return nil, err
+	}
 	b.Reserved = reserved != nil
 	b.PublicID = c.Lost.PublicID
 	c.Outcome = Healing{State: HealProvable}
@@ -228,9 +231,9 @@ func revocation(company *Company, document DocumentID, version int32, id PublicI
 }
 
 // body returns the healed record with the lost signature, or with a new one.
-func (c *Heal) body(document *Document) *RecordHealedBody {
+func (c *Heal) body(document *Document) (b *RecordHealedBody, err error) {
 	d := &c.Lost.Declaration
-	b := &RecordHealedBody{Proof: ByReceipt, RecordRegisteredBody: RecordRegisteredBody{
+	b = &RecordHealedBody{Proof: ByReceipt, RecordRegisteredBody: RecordRegisteredBody{
 		RecordID: c.recordID, DocumentID: document.ID, VersionReference: d.VersionReference,
 		PreviousVersion: d.PreviousVersion, Status: StatusCurrent,
 	}}
@@ -247,19 +250,18 @@ func (c *Heal) body(document *Document) *RecordHealedBody {
 			MimeType: d.MimeType, GeneratedAt: d.GeneratedAt, ReceivedAt: c.prepared, ReferencesSHA256: references.SHA256(),
 		}
 		b.Payload = b.Record.AppendCanonical(nil)
-		b.Signature = c.signer.Sign(b.Payload)
+		b.Signature, err = Sign(c.signer, b.Payload)
 	}
 	b.Period = PeriodOf(b.Record.ReceivedAt)
-	return b
+	return b, err
 }
 
 // alias makes the former public id an alias of the version's record.
-func (c *Heal) alias(company *Company, known *Version, exists bool) ([]Draft, error) {
+func (c *Heal) alias(company *Company, known *Version, exists bool) (drafts []Draft, err error) {
 	c.Outcome = Healing{State: HealAlias, Kept: known.PublicID}
 	if exists {
 		c.Outcome.State = HealPresent
 	}
-	var drafts []Draft
 	if !exists {
 		b := &RecordAliasedBody{
 			DocumentID: known.Document.ID, VersionReference: c.Lost.Declaration.VersionReference,
@@ -273,7 +275,9 @@ func (c *Heal) alias(company *Company, known *Version, exists bool) ([]Draft, er
 			statement.ReceiptSHA256 = new(evidence.Hash(sha256.Sum256(r.Payload)))
 		}
 		b.Statement = AliasStatement{KeyID: c.signer.Key().KeyID, Payload: statement.AppendCanonical(nil)}
-		b.Statement.Signature = c.signer.Sign(b.Statement.Payload)
+		if b.Statement.Signature, err = Sign(c.signer, b.Statement.Payload); err != nil {
+			return nil, err
+		}
 		drafts = append(drafts, Draft{Company: company.ID, Subject: b.PublicID.String(), Body: b})
 	}
 	if c.Lost.Revoked && known.RevokedAt == nil {

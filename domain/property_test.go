@@ -209,15 +209,15 @@ func (w *world) reserve(document string, version int32) (*Reserve, Code) {
 }
 
 func (w *world) register(document string, version int32, content string, reservation *PublicID) (*Register, Code) {
-	prepare := w.registrar.Prepare
-	if version%2 == 0 { // Decide signs
-		prepare = w.registrar.PrepareUnsigned
-	}
-	c := prepare(w.origin, w.key, w.limits, Declaration{
+	d := Declaration{
 		VersionReference: VersionReference{"company-1", "billing", document, version},
 		SHA256:           sha256.Sum256([]byte(content)), MimeType: "application/pdf", GeneratedAt: "2026-11-20T09:00:00Z",
 		ReservationID: reservation,
-	}, w.now)
+	}
+	c := w.registrar.PrepareUnsigned(w.origin, w.key, w.limits, d, w.now) // Decide signs
+	if version%2 == 1 {
+		c = must(w.registrar.Prepare(w.origin, w.key, w.limits, d, w.now))
+	}
 	return c, w.execute(c)
 }
 

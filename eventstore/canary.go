@@ -261,7 +261,7 @@ func rehearsal(shard domain.Shard, plans domain.Plans, now time.Time) []domain.C
 	second := first
 	second.Version = 2
 	declare := func(v domain.VersionReference) *domain.Register {
-		return registrar.Prepare(by, domain.KeyID{}, domain.KeyLimits{}, domain.Declaration{
+		return registrar.PrepareUnsigned(by, domain.KeyID{}, domain.KeyLimits{}, domain.Declaration{
 			VersionReference: v, MimeType: "application/pdf", GeneratedAt: evidence.DeclaredTime(evidence.FormatTime(now)),
 		}, now)
 	}

@@ -124,7 +124,7 @@ func TestGroupThatFailsStaysCounted(t *testing.T) {
 	by := o.Origin()
 	by.Minute = minute
 	for i := range 3 {
-		c := l.Registrar.Prepare(by, o.Key.ID, domain.KeyLimits{}, o.Declaration(fmt.Sprint("d", i), 1, "x"), l.Now())
+		c := l.Registrar.PrepareUnsigned(by, o.Key.ID, domain.KeyLimits{}, o.Declaration(fmt.Sprint("d", i), 1, "x"), l.Now())
 		fail.Store(true)
 		answer := l.Execute(context.Background(), c)[0]
 		if answer.Err != nil || answer.Used != i+1 || fail.Load() {
@@ -140,7 +140,7 @@ func TestGroupThatFailsStaysCounted(t *testing.T) {
 			return projections.Apply(b, shard, events)
 		}
 	})
-	c := l.Registrar.Prepare(by, o.Key.ID, domain.KeyLimits{}, o.Declaration("lost", 1, "x"), l.Now())
+	c := l.Registrar.PrepareUnsigned(by, o.Key.ID, domain.KeyLimits{}, o.Declaration("lost", 1, "x"), l.Now())
 	if answer := cut.Execute(context.Background(), c)[0]; answer.Err == nil || answer.Used != 4 || answer.Most != most {
 		t.Errorf("a request whose group was cut off: %+v", answer)
 	}
@@ -201,7 +201,7 @@ func TestSplitGroupGivesBackOnce(t *testing.T) {
 	})
 	callers.Go(func() {
 		l.Execute(ctx, counted(revoked), counted(o.Origin()), counted(o.Origin()),
-			l.Registrar.Prepare(by, o.Key.ID, domain.KeyLimits{}, o.Declaration("poison", 1, "x"), l.Now()))
+			l.Registrar.PrepareUnsigned(by, o.Key.ID, domain.KeyLimits{}, o.Declaration("poison", 1, "x"), l.Now()))
 	})
 	pgtest.Eventually(t, "four commands wait", func() (bool, error) { return l.Queues()[0].Waiting == 4, nil })
 	if err := head.Rollback(ctx); err != nil {
@@ -231,7 +231,7 @@ func TestEveryCallerIsJudged(t *testing.T) {
 	late := func() eventstore.Answer {
 		return l.Execute(
 			context.Background(),
-			l.Registrar.Prepare(by, o.Key.ID, domain.KeyLimits{}, o.Declaration("late", 1, "x"), l.Now().Add(-time.Hour)),
+			l.Registrar.PrepareUnsigned(by, o.Key.ID, domain.KeyLimits{}, o.Declaration("late", 1, "x"), l.Now().Add(-time.Hour)),
 		)[0]
 	}
 	refuses := func(a eventstore.Answer, code domain.Code, used int, counted bool) {

@@ -271,9 +271,12 @@ func TestMonthsEnd(t *testing.T) {
 	s.at(day.End().Add(-time.Millisecond * 500))
 	origin := s.org.Origin()
 	origin.Actor = domain.KeyActor(key.Outcome.ID)
-	register := s.Registrar.Prepare(
+	register, err := s.Registrar.Prepare(
 		origin, key.Outcome.ID, domain.KeyLimits{}, s.org.Declaration("b", 1, "b"), day.End().Add(-time.Millisecond),
 	)
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.at(day.End().Add(time.Millisecond))
 	check(t, s.Do(context.Background(), register))
 	if r := register; r.Usage.Period != day.Next() || r.Usage.Used != 1 ||

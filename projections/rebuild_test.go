@@ -299,7 +299,7 @@ func TestRebuildBesideWritersLosesNothing(t *testing.T) {
 		writers.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				d := o.Declaration(fmt.Sprintf("w-%d-%d", w, i%5), int32(1+i/5), fmt.Sprint(r.number.Add(1)))
-				c := r.Registrar.Prepare(o.Origin(), o.Key.ID, domain.KeyLimits{}, d, r.Now())
+				c := r.Registrar.PrepareUnsigned(o.Origin(), o.Key.ID, domain.KeyLimits{}, d, r.Now())
 				if err := r.Do(context.Background(), c); err != nil {
 					t.Errorf("registration during the rebuild: %v", err)
 					return

@@ -3,8 +3,11 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"sync"
 	"time"
 
 	"integrityledger/cmd/integrity/cli"
@@ -68,9 +71,56 @@ func (s *service) loadKeys() error {
 	}
 	s.keys.Store(&action.Keys{Signer: signer, Trusted: trusted})
 	if why != nil {
-		s.log.Error("NOTHING IS SIGNED: registration and evidence answer 503; reads still work", "reason", why)
+		s.log.Error(nothingSigned, "reason", why)
 	}
+	s.signing.forget()
+	_ = s.signs(context.Background()) // logs the reason
 	return nil
+}
+
+const nothingSigned = "NOTHING IS SIGNED: registration and evidence answer 503; reads still work"
+
+// signing is what is known of the agent that keeps the signing key.
+type signing struct {
+	mutex sync.Mutex
+	next  time.Time // when to ask again
+	err   error     // of the last signature that was asked for
+}
+
+// askSigner is how long an answer of the agent is believed.
+const askSigner = time.Second
+
+func (s *signing) forget() {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.next = time.Time{}
+}
+
+// signs refuses if the agent that keeps the signing key does not sign. It asks at most once a second, and logs when the
+// agent is lost and when it is back. A key in this process always signs.
+func (s *service) signs(context.Context) error {
+	signer := s.keys.Load().Signer
+	if signer == nil || !signer.Kept() {
+		return nil // an untrusted key is another condition
+	}
+	s.signing.mutex.Lock()
+	defer s.signing.mutex.Unlock()
+	if time.Now().Before(s.signing.next) {
+		return s.signing.err
+	}
+	former := s.signing.err
+	s.signing.err = signer.Check()
+	s.signing.next = time.Now().Add(askSigner)
+	switch err := s.signing.err; {
+	case err == nil && former != nil:
+		s.log.Info("the agent signs again")
+	case err != nil && former == nil:
+		s.log.Error(nothingSigned, "reason", err)
+	}
+	if s.signing.err != nil {
+		s.signing.err = fmt.Errorf("%w: %w", domain.Unavailable("The service's signing key does not answer."), s.signing.err)
+	}
+	return s.signing.err
 }
 
 // ensureLogKey makes the log key of an embedded ledger whose trusted-keys file lists none yet. The caller holds the
@@ -81,7 +131,7 @@ func (s *service) ensureLogKey() error {
 		return nil
 	}
 	path := s.cfg.InDataDir(keyfiles.LogKeyFile)
-	private, err := keyfiles.ReadSigner(path)
+	private, err := s.cfg.LogSource().ReadSigner(path)
 	if err != nil {
 		return err
 	}

@@ -106,13 +106,13 @@ func TestKeysFiles(t *testing.T) {
 	}
 
 	mustJSON(t, nil, &activated, at("keys", "rotate", "--activate")...)
-	signer, err := keyfiles.ReadSigner(filepath.Join(dir, keyfiles.SigningKeyFile))
+	signer, err := new(keyfiles.Source).ReadSigner(filepath.Join(dir, keyfiles.SigningKeyFile))
 	if err != nil || !keyfiles.Named(signer, staged.KeyID) || activated.KeyID != staged.KeyID ||
 		activated.FormerKeyID == nil || *activated.FormerKeyID != first.KeyID {
 		t.Errorf("activated: %+v, %v, %v", activated, signer, err)
 	}
 	previousPath := filepath.Join(dir, "signing-key.previous.pem")
-	if previous, err := keyfiles.ReadSigner(previousPath); err != nil || !keyfiles.Named(previous, first.KeyID) ||
+	if previous, err := new(keyfiles.Source).ReadSigner(previousPath); err != nil || !keyfiles.Named(previous, first.KeyID) ||
 		mode(t, previousPath) != 0o600 {
 		t.Errorf("the former key: %v, %v", previous, err)
 	}
@@ -243,7 +243,7 @@ func TestKeysCommandsDoNotInterleave(t *testing.T) {
 	if n := fmt.Sprint(activated); strings.Count(n, "0") != 1 {
 		t.Errorf("want one activation: %s", n)
 	}
-	if signer, err := keyfiles.ReadSigner(filepath.Join(dir, keyfiles.SigningKeyFile)); err != nil ||
+	if signer, err := new(keyfiles.Source).ReadSigner(filepath.Join(dir, keyfiles.SigningKeyFile)); err != nil ||
 		!keyfiles.Named(signer, ids[0]) {
 		t.Errorf("signing key: %v %v", signer, err)
 	}

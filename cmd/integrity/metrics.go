@@ -67,6 +67,7 @@ func serveMetrics(
 func (s *service) watched() ops.Service {
 	w := ops.Service{
 		Ledger: s.ledger, Canary: s.canary, Shards: s.installed.Shards, Waiting: s.notifier.Waiting, Trusted: s.trusted,
+		Signs:   func() bool { return s.signs(context.Background()) == nil },
 		Expires: s.certificateEnd, Lost: s.guard.Lost, Database: s.watch,
 		Pools: map[string]*pgxpool.Pool{
 			"commit": s.commit, "read": s.read, "public": s.public, "scans": s.scans, "queue": s.queue, "wake": s.wake,

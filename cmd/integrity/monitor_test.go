@@ -230,7 +230,11 @@ func (w *watchedLog) proven() string {
 		GeneratedAt: "2026-11-20T09:00:00Z", ReceivedAt: time.Date(2026, 11, 20, 9, 0, 1, 0, time.UTC),
 		ReferencesSHA256: evidence.Hash{0xcc},
 	}
-	envelope := evidence.NewEnvelope(w.signer.SignPayload(record.AppendCanonical(nil)))
+	signed, err := w.signer.SignPayload(record.AppendCanonical(nil))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	envelope := evidence.NewEnvelope(signed)
 	leaf := string(evidence.Leaf{
 		ID: "evt_" + strings.Repeat("0", 26), Type: "integrity.registered", OccurredAt: record.ReceivedAt,
 		PayloadSHA256: new(evidence.Hash(sha256.Sum256([]byte(envelope.Payload)))), BodySHA256: evidence.Hash{0xdd},

@@ -89,6 +89,7 @@ type service struct {
 	starting   atomic.Pointer[domain.Error] // why the service does not serve yet
 	database   *postgres.Server             // nil with an external database
 	keys       atomic.Pointer[action.Keys]
+	signing    signing
 	secretKeys atomic.Pointer[domain.SecretKeys] // loadedSecretKeys reads them
 	shown      atomic.Pointer[tls.Certificate]
 	ledger     *eventstore.Ledger
@@ -414,6 +415,7 @@ func (s *service) wait(ctx context.Context, served <-chan error, reload <-chan o
 		case <-lost:
 			return say.Errorf("PostgreSQL has stopped: %w", s.database.Err())
 		case <-look.C:
+			_ = s.signs(ctx) // logs a change
 			if s.outdated(ctx) {
 				return say.Errorf("the ledger was distributed over Citus while this process was running: restart it")
 			}
@@ -454,12 +456,13 @@ type condition struct {
 	ask  func(context.Context) error
 }
 
-// conditions are checked in order, cheapest first. The handlers check the signing key themselves.
+// conditions are checked in order, cheapest first. The handlers check themselves that the signing key is trusted.
 func (s *service) conditions() []condition {
 	return []condition{
 		{"process", s.staying},
 		{"version", s.admitted},
 		{"history", s.complete},
+		{"signing key", s.signs},
 		{"database", s.probe.Ready},
 		{"shards", s.canary.Ready},
 	}

@@ -30,7 +30,7 @@ func (p *past) former(document, content string) (domain.Lost, domain.PublicID) {
 			SHA256: sha256.Sum256([]byte(content)), MimeType: "application/pdf", GeneratedAt: "2026-11-01T10:00:00Z",
 		},
 		Receipt: &domain.SignedRecord{
-			Payload: payload, KeyID: p.registrar.Signer.Key().KeyID, Signature: p.registrar.Signer.Sign(payload),
+			Payload: payload, KeyID: p.registrar.Signer.Key().KeyID, Signature: must(p.registrar.Signer.Sign(payload)),
 			References: references,
 		},
 	}, id
@@ -58,14 +58,14 @@ func TestAliasOfOtherContent(t *testing.T) {
 		}
 		payload.PublicID = id.String()
 		b.Payload = payload.AppendCanonical(nil)
-		b.Signature = p.registrar.Signer.Sign(b.Payload)
+		b.Signature = must(p.registrar.Signer.Sign(b.Payload))
 		statement, err := evidence.ParseAliasPayload(b.Statement.Payload)
 		if err != nil {
 			t.Fatal(err)
 		}
 		statement.ReceiptSHA256 = new(evidence.Hash(sha256.Sum256(b.Payload)))
 		b.Statement.Payload = statement.AppendCanonical(nil)
-		b.Statement.Signature = p.registrar.Signer.Sign(b.Statement.Payload)
+		b.Statement.Signature = must(p.registrar.Signer.Sign(b.Statement.Payload))
 	})
 	p.forge(p.events)
 	found := p.audit().Findings

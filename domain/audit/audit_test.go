@@ -128,12 +128,12 @@ func (p *past) cause() domain.Origin {
 }
 
 func (p *past) register(document string, version int32) domain.PublicID {
-	c := p.registrar.Prepare(p.cause(), p.key, domain.KeyLimits{}, domain.Declaration{
+	c := must(p.registrar.Prepare(p.cause(), p.key, domain.KeyLimits{}, domain.Declaration{
 		VersionReference: domain.VersionReference{
 			CompanyReference: "c-1", Source: "s", DocumentReference: document, Version: version,
 		},
 		SHA256: sha256.Sum256([]byte(document)), MimeType: "application/pdf", GeneratedAt: "2026-11-01T10:00:00Z",
-	}, p.now)
+	}, p.now))
 	p.do(c)
 	return c.Outcome.PublicID
 }
@@ -181,7 +181,7 @@ func (p *past) certify(text string) {
 		Statement: "read", SHA256: sum,
 	})
 	p.do(&domain.ApproveArtifactVersion{Origin: p.cause(), Version: c.Version, Member: member, Statement: "approved"})
-	p.do(p.registrar.Certify(p.cause(), member, c.Version, sum, int64(len(text)), domain.Published{}, p.now))
+	p.do(must(p.registrar.Certify(p.cause(), member, c.Version, sum, int64(len(text)), domain.Published{}, p.now)))
 }
 
 func (p *past) audit(change ...func(*audit.Config)) audit.Report {

@@ -107,8 +107,8 @@ func newFixture(t testing.TB) fixture {
 
 // envelope signs the fixture's parts into a private export.
 func (f fixture) envelope() Envelope {
-	e := NewEnvelope(f.signer.SignPayload(f.record.AppendCanonical(nil)))
-	references, observation := f.references, f.signer.SignPayload(f.status.AppendCanonical(nil))
+	e := NewEnvelope(must(f.signer.SignPayload(f.record.AppendCanonical(nil))))
+	references, observation := f.references, must(f.signer.SignPayload(f.status.AppendCanonical(nil)))
 	e.References, e.StatusObservation = &references, &observation
 	return e
 }
@@ -141,4 +141,12 @@ func golden(t *testing.T, name string, got []byte) {
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s differs:\ngot  %s\nwant %s", name, got, want)
 	}
+}
+
+// must returns v; the error would be a fault of the test's own key.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

@@ -74,7 +74,7 @@ func decodeAny(data []byte) any {
 func TestEveryByteOfTheSignedParts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	payload, signature := f.record.AppendCanonical(nil), f.signer.Sign(f.record.AppendCanonical(nil))
+	payload, signature := f.record.AppendCanonical(nil), must(f.signer.Sign(f.record.AppendCanonical(nil)))
 	for i := range payload {
 		for _, mask := range masks {
 			changed := bytes.Clone(payload)
@@ -119,7 +119,7 @@ func FuzzVerify(f *testing.F) {
 	x := newFixture(f)
 	good := marshal(f, x.envelope())
 	f.Add(good)
-	f.Add(marshal(f, NewEnvelope(x.signer.SignPayload(x.record.AppendCanonical(nil)))))
+	f.Add(marshal(f, NewEnvelope(must(x.signer.SignPayload(x.record.AppendCanonical(nil))))))
 	f.Add(bytes.ReplaceAll(good, []byte(`,"`), []byte(", \"")))
 	f.Add([]byte(
 		`{"contract":"integrity-evidence-v1","payload":"{}","references":{},"statusObservation":{},"inclusion":{}}`,

@@ -475,7 +475,7 @@ func (b *vectorBook) checkpoints() {
 		"signed in another role": func(f *fixture, text string) string {
 			n := signed(f, text)
 			return n[:strings.Index(n, "\n\n")+2] + noteLine(
-				testLogName, append(keyHashOf(b.t, f.logSigner), decodedURL(b.t, f.signer.Sign([]byte(text)))...),
+				testLogName, append(keyHashOf(b.t, f.logSigner), decodedURL(b.t, must(f.signer.Sign([]byte(text))))...),
 			)
 		},
 		"with S plus L": edited(func(note string) string {

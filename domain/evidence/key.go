@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"crypto"
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/sha256"
@@ -58,6 +59,9 @@ func NewPublicKey(key ed25519.PublicKey) (PublicKey, error) {
 	return PublicKey{names, [ed25519.PublicKeySize]byte(key)}, nil
 }
 
+// Ed25519 returns the key's 32 bytes.
+func (k PublicKey) Ed25519() ed25519.PublicKey { return k.raw[:] }
+
 // verify checks pure Ed25519 (RFC 8032, section 5.1.7; S < L).
 func (k PublicKey) verify(payload, signature []byte) bool {
 	return k.KeyID != "" && ed25519.Verify(k.raw[:], payload, signature)
@@ -75,21 +79,30 @@ func decodeOneSpelling(encoding *base64.Encoding, s string) ([]byte, bool) {
 	return b, err == nil && encoding.EncodeToString(b) == s
 }
 
-// Signer holds a private signing key. When printed, it shows only the key's name.
+// Signer signs with a private key that it holds, or that another program keeps, such as an ssh-agent. When printed, it
+// shows only the key's name.
 type Signer struct {
-	private ed25519.PrivateKey
+	private crypto.Signer // an ed25519.PrivateKey, or a key that another program keeps
 	public  PublicKey
 	begin   func() (end func()) // nil: no observer
 }
 
-// NewSigner returns a Signer for a private key. It fails only if the key is malformed.
-func NewSigner(private ed25519.PrivateKey) (*Signer, error) {
-	if len(private) != ed25519.PrivateKeySize {
-		return nil, say.Errorf("must be an Ed25519 private key of %d bytes, not %d", ed25519.PrivateKeySize, len(private))
+// NewSigner returns a Signer for a private key: an ed25519.PrivateKey, or a key that another program keeps. Such a key is
+// given the whole message and signs pure Ed25519, like an ed25519.PrivateKey. NewSigner fails only if the key is
+// malformed.
+func NewSigner(private crypto.Signer) (*Signer, error) {
+	if own, ok := private.(ed25519.PrivateKey); ok {
+		if len(own) != ed25519.PrivateKeySize {
+			return nil, say.Errorf("must be an Ed25519 private key of %d bytes, not %d", ed25519.PrivateKeySize, len(own))
+		}
+		// Derive the public half again: signing with another key's public half would leak the private key.
+		private = ed25519.NewKeyFromSeed(own.Seed())
 	}
-	// Derive the public half again: signing with another key's public half would leak the private key.
-	private = ed25519.NewKeyFromSeed(private.Seed())
-	public, err := NewPublicKey(private.Public().(ed25519.PublicKey))
+	key, ok := private.Public().(ed25519.PublicKey)
+	if !ok {
+		return nil, say.Errorf("must be an Ed25519 private key")
+	}
+	public, err := NewPublicKey(key)
 	if err != nil {
 		return nil, err
 	}
@@ -132,8 +145,12 @@ func ParseSignerPEM(text []byte) (*Signer, error) {
 	return NewSigner(private)
 }
 
-// MarshalSignerPEM encodes the private key in the form that ParseSignerPEM reads. The result is a secret.
+// MarshalSignerPEM encodes the private key in the form that ParseSignerPEM reads. The result is a secret. It fails if
+// another program keeps the key.
 func MarshalSignerPEM(s *Signer) ([]byte, error) {
+	if s.Kept() {
+		return nil, say.Errorf("another program keeps the private key %s, so it cannot be copied", s.public.KeyID)
+	}
 	der, err := x509.MarshalPKCS8PrivateKey(s.private)
 	if err != nil {
 		return nil, say.Errorf("PKCS#8 of a signing key: %w", err)
@@ -144,23 +161,57 @@ func MarshalSignerPEM(s *Signer) ([]byte, error) {
 // Key returns the public half.
 func (s *Signer) Key() PublicKey { return s.public }
 
+// Kept reports whether another program keeps the private key, so that signing can fail.
+func (s *Signer) Kept() bool {
+	_, own := s.private.(ed25519.PrivateKey)
+	return !own
+}
+
 // Observed returns a Signer with the same key that calls begin before each signature, and the function that begin
 // returned after it. Neither may block.
 func (s *Signer) Observed(begin func() (end func())) *Signer {
 	return &Signer{private: s.private, public: s.public, begin: begin}
 }
 
-// Sign signs the bytes and returns the signature as 86 characters of base64url.
-func (s *Signer) Sign(payload []byte) string {
+// ErrWrongSignature means that the program that keeps the key returned a signature that does not verify.
+var ErrWrongSignature = say.New("the program that keeps the key returned a wrong signature")
+
+// Sign signs the bytes and returns the signature as 86 characters of base64url. It fails only if another program keeps
+// the key and does not sign. A signature by another program is verified first, so a wrong one is never returned.
+func (s *Signer) Sign(payload []byte) (string, error) {
 	if s.begin != nil {
 		defer s.begin()()
 	}
-	return base64.RawURLEncoding.EncodeToString(ed25519.Sign(s.private, payload))
+	signature, err := s.private.Sign(nil, payload, crypto.Hash(0))
+	if err == nil && s.Kept() && !s.public.verify(payload, signature) {
+		err = ErrWrongSignature
+	}
+	if err != nil {
+		return "", say.Errorf("sign with the key %s: %w", s.public.KeyID, err)
+	}
+	return base64.RawURLEncoding.EncodeToString(signature), nil
 }
 
-// SignPayload signs the bytes and returns them with the signature and the key's names.
-func (s *Signer) SignPayload(payload []byte) Signed {
-	return NewSigned(payload, s.Sign(payload), s.public)
+// checked is what Check has signed. Its contract is in no role, so a signature over it proves nothing.
+const checked = `{"contract":"integrity-signer-check-v1"}`
+
+// Check reports whether the key can sign: if another program keeps it, that program is asked for a signature that no
+// verifier accepts.
+func (s *Signer) Check() error {
+	if !s.Kept() {
+		return nil
+	}
+	_, err := s.Sign([]byte(checked))
+	return err
+}
+
+// SignPayload signs the bytes and returns them with the signature and the key's names. It fails as Sign does.
+func (s *Signer) SignPayload(payload []byte) (Signed, error) {
+	signature, err := s.Sign(payload)
+	if err != nil {
+		return Signed{}, err
+	}
+	return NewSigned(payload, signature, s.public), nil
 }
 
 // String returns the key's name, so that a log line never contains the private half.
@@ -277,11 +328,14 @@ func (k WitnessKey) Verify(text, cosignature []byte) (at time.Time, ok bool) {
 // KeyID returns the thumbprint of the key (RFC 7638), by which a revocation names it.
 func (k LogKey) KeyID() string { return k.names().KeyID }
 
-// names returns the names that the key would have as a signing key; a revocation uses them.
-func (k LogKey) names() KeyNames {
+// PublicKey returns the key as it would be if it signed records.
+func (k LogKey) PublicKey() PublicKey {
 	key, _ := NewPublicKey(k.raw[:]) // never fails: the array has the right length
-	return key.KeyNames
+	return key
 }
+
+// names returns the names that the key would have as a signing key; a revocation uses them.
+func (k LogKey) names() KeyNames { return k.PublicKey().KeyNames }
 
 // readNoteKeys reads the member logKeys or witnessKeys; name and keyHash must match verifierKey.
 func readNoteKeys[K LogKey | WitnessKey](

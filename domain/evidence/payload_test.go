@@ -31,9 +31,9 @@ func TestCanonicalBytes(t *testing.T) {
 		StatusAsOfPayload{f.status, instant("2026-11-19T10:00:00Z"), 17}.AppendCanonical(nil),
 	)
 	golden(t, "references.canonical.json", f.references.AppendCanonical(nil))
-	golden(t, "signature.txt", []byte(f.signer.Sign(f.record.AppendCanonical(nil))))
+	golden(t, "signature.txt", []byte(must(f.signer.Sign(f.record.AppendCanonical(nil)))))
 	golden(t, "private-evidence.json", marshal(t, f.envelope()))
-	golden(t, "public-receipt.json", marshal(t, NewEnvelope(f.signer.SignPayload(f.record.AppendCanonical(nil)))))
+	golden(t, "public-receipt.json", marshal(t, NewEnvelope(must(f.signer.SignPayload(f.record.AppendCanonical(nil))))))
 	file, err := f.trust.Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +218,7 @@ func (f fixture) certificate() CertificatePayload {
 func TestUnreadableCertificate(t *testing.T) {
 	f := newFixture(t)
 	all := Options{Now: testNow, RequireReferences: true, RequireCurrent: true, RequireInclusion: true}
-	text := marshal(t, f.signer.SignPayload(f.record.AppendCanonical(nil)))
+	text := marshal(t, must(f.signer.SignPayload(f.record.AppendCanonical(nil))))
 	if got := Verify(text, f.trust, all); got.Signature != Invalid || len(got.Reasons) != 1 ||
 		!strings.HasPrefix(got.Reasons[0].String(), "signature: payload: ") {
 		t.Errorf("%s", marshal(t, got))
@@ -228,7 +228,7 @@ func TestUnreadableCertificate(t *testing.T) {
 // download returns the certificate in the form that the service offers for download.
 func (f fixture) download(t testing.TB, s *Signer) []byte {
 	t.Helper()
-	return marshal(t, s.SignPayload(f.certificate().AppendCanonical(nil)))
+	return marshal(t, must(s.SignPayload(f.certificate().AppendCanonical(nil))))
 }
 
 // TestVerifyCertificateOffline: a downloaded certificate verifies like a receipt, and findings that it cannot support
@@ -237,9 +237,9 @@ func TestVerifyCertificateOffline(t *testing.T) {
 	f := newFixture(t)
 	good := f.download(t, f.signer)
 	document := &Document{strings.ToUpper(hexSHA256(testContent)), int64(len(testContent))}
-	signed := func(payload []byte) []byte { return marshal(t, f.signer.SignPayload(payload)) }
+	signed := func(payload []byte) []byte { return marshal(t, must(f.signer.SignPayload(payload))) }
 	record := f.record.AppendCanonical(nil)
-	receipt := func(payload []byte) []byte { return marshal(t, NewEnvelope(f.signer.SignPayload(payload))) }
+	receipt := func(payload []byte) []byte { return marshal(t, NewEnvelope(must(f.signer.SignPayload(payload)))) }
 	with := func(member string) []byte { return append([]byte("{"+member+","), good[1:]...) }
 	for _, c := range []struct {
 		name      string
@@ -314,7 +314,7 @@ func FuzzVerifyCertificate(f *testing.F) {
 	x := newFixture(f)
 	want := x.certificate()
 	f.Add(x.download(f, x.signer))
-	f.Add(marshal(f, x.signer.SignPayload(x.record.AppendCanonical(nil))))
+	f.Add(marshal(f, must(x.signer.SignPayload(x.record.AppendCanonical(nil)))))
 	f.Fuzz(func(t *testing.T, receipt []byte) {
 		got := Verify(receipt, x.trust, Options{Now: testNow})
 		if got.Certificate == nil {

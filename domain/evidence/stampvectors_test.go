@@ -3,6 +3,7 @@ package evidence
 import (
 	"bytes"
 	"crypto"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"encoding/asn1"
 	"encoding/base64"
@@ -378,7 +379,7 @@ func (s stampBook) tokens() {
 // cosign returns a cosignature line (C2SP tlog-cosignature).
 func (w testWitness) cosign(note string, at uint64) string {
 	text := note[:strings.Index(note, "\n\n")+1]
-	signature := decodedURL(w.t, w.signer.Sign(fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", at, text)))
+	signature := decodedURL(w.t, must(w.signer.Sign(fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", at, text))))
 	return noteLine(
 		w.Name,
 		slices.Concat(
@@ -433,7 +434,7 @@ func (s stampBook) cosignatures() {
 			s.t.Fatal(err)
 		}
 		return sign(
-			s.t, note[:strings.Index(note, "\n\n")+1], logSigner{key, s.witnesses[0].signer.private},
+			s.t, note[:strings.Index(note, "\n\n")+1], logSigner{key, s.witnesses[0].signer.private.(ed25519.PrivateKey)},
 		)[strings.Index(note, "\n\n")+2:]
 	})
 	add("without its time", 0, func(note string) string {
@@ -610,7 +611,7 @@ func (s stampBook) revocations() {
 func (s stampBook) impersonated(timestamps []Timestamp) []byte {
 	return s.export(timestamps, func(e *Envelope) {
 		names := e.KeyNames
-		e.Signed = s.fixture.foreign.SignPayload([]byte(e.Payload))
+		e.Signed = must(s.fixture.foreign.SignPayload([]byte(e.Payload)))
 		e.KeyID, e.FingerprintSHA256 = names.KeyID, names.FingerprintSHA256
 	})
 }

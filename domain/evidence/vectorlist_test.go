@@ -20,7 +20,7 @@ func (b *vectorBook) goodReceipts() {
 	b.add("public receipt", bare, partsAbsent)
 	b.add(
 		"public receipt of a foreign key",
-		marshal(b.t, NewEnvelope(b.f.foreign.SignPayload(b.f.record.AppendCanonical(nil)))), recordFails(Untrusted),
+		marshal(b.t, NewEnvelope(must(b.f.foreign.SignPayload(b.f.record.AppendCanonical(nil))))), recordFails(Untrusted),
 		partsAbsent,
 	)
 	b.add("references required and absent", bare, partsAbsent, requireReferences, exits(1))
@@ -53,8 +53,8 @@ func (b *vectorBook) keys() {
 	// signed signs both payloads with another key and names that key.
 	signed := func(s *Signer) []byte {
 		return b.envelope(func(f *fixture, e *Envelope) {
-			o := s.SignPayload(f.status.AppendCanonical(nil))
-			e.Signed, e.StatusObservation = s.SignPayload(f.record.AppendCanonical(nil)), &o
+			o := must(s.SignPayload(f.status.AppendCanonical(nil)))
+			e.Signed, e.StatusObservation = must(s.SignPayload(f.record.AppendCanonical(nil))), &o
 		})
 	}
 	names := func(change func(e *Envelope)) []byte { return b.envelope(func(_ *fixture, e *Envelope) { change(e) }) }
@@ -64,10 +64,10 @@ func (b *vectorBook) keys() {
 	b.add("compromised key, in both lists", signed(b.f.both), recordFails(Untrusted))
 	b.add("foreign key", signed(b.f.foreign), recordFails(Untrusted))
 	b.add("foreign signature under a trusted keyId", names(func(e *Envelope) {
-		e.Signature = b.f.foreign.Sign([]byte(e.Payload))
+		e.Signature = must(b.f.foreign.Sign([]byte(e.Payload)))
 	}), recordFails(Invalid))
 	b.add("foreign signature and JWK under a trusted keyId", names(func(e *Envelope) {
-		e.Signature, e.JWK, e.FingerprintSHA256 = b.f.foreign.Sign([]byte(e.Payload)), foreign.JWK, foreign.FingerprintSHA256
+		e.Signature, e.JWK, e.FingerprintSHA256 = must(b.f.foreign.Sign([]byte(e.Payload))), foreign.JWK, foreign.FingerprintSHA256
 	}), recordFails(Invalid))
 	b.add("foreign JWK under a trusted keyId", names(func(e *Envelope) { e.JWK = foreign.JWK }), recordFails(Invalid))
 	b.add("foreign fingerprint under a trusted keyId", names(func(e *Envelope) {
@@ -355,31 +355,31 @@ func (b *vectorBook) observations() {
 	}
 	place := func(s Signed) []byte { return b.envelope(func(_ *fixture, e *Envelope) { e.StatusObservation = &s }) }
 	asOf := StatusAsOfPayload{b.f.status, b.f.status.ObservedAt, 41}.AppendCanonical(nil)
-	wrongly := b.f.signer.SignPayload([]byte(status))
-	wrongly.Signature = b.f.foreign.Sign([]byte(status))
-	respelled := b.f.signer.SignPayload([]byte(status))
+	wrongly := must(b.f.signer.SignPayload([]byte(status)))
+	wrongly.Signature = must(b.f.foreign.Sign([]byte(status)))
+	respelled := must(b.f.signer.SignPayload([]byte(status)))
 	respelled.Signature = respell(b.t, respelled.Signature)
-	otherJWK := b.f.signer.SignPayload([]byte(status))
+	otherJWK := must(b.f.signer.SignPayload([]byte(status)))
 	otherJWK.JWK = b.f.foreign.Key().JWK
 	for name, s := range map[string]Signed{
-		"record in its place": b.f.signer.SignPayload(b.f.record.AppendCanonical(nil)),
-		"as-of in its place":  b.f.signer.SignPayload(asOf),
-		"as-of members under its name": b.f.signer.SignPayload(bytes.Replace(
+		"record in its place": must(b.f.signer.SignPayload(b.f.record.AppendCanonical(nil))),
+		"as-of in its place":  must(b.f.signer.SignPayload(asOf)),
+		"as-of members under its name": must(b.f.signer.SignPayload(bytes.Replace(
 			asOf, []byte(StatusAsOfContract), []byte(StatusContract), 1,
-		)),
-		"not canonical": b.f.signer.SignPayload([]byte(status + " ")),
-		"duplicate member": b.f.signer.SignPayload([]byte(strings.Replace(
-			status, `"sequence":41`, `"sequence":41,"sequence":41`, 1,
 		))),
+		"not canonical": must(b.f.signer.SignPayload([]byte(status + " "))),
+		"duplicate member": must(b.f.signer.SignPayload([]byte(strings.Replace(
+			status, `"sequence":41`, `"sequence":41,"sequence":41`, 1,
+		)))),
 		"wrongly signed":                  wrongly,
 		"signature in another spelling":   respelled,
 		"foreign JWK under trusted keyId": otherJWK,
 	} {
 		b.add("observation: "+name, place(s), observationFails(Invalid))
 	}
-	b.add("observation: by a foreign key", place(b.f.foreign.SignPayload([]byte(status))), observationFails(Untrusted))
-	b.add("observation: by a revoked key", place(b.f.revoked.SignPayload([]byte(status))), observationFails(Untrusted))
-	b.add("observation by a retired key", place(b.f.retired.SignPayload([]byte(status))))
+	b.add("observation: by a foreign key", place(must(b.f.foreign.SignPayload([]byte(status)))), observationFails(Untrusted))
+	b.add("observation: by a revoked key", place(must(b.f.revoked.SignPayload([]byte(status)))), observationFails(Untrusted))
+	b.add("observation by a retired key", place(must(b.f.retired.SignPayload([]byte(status)))))
 	b.add(
 		"observation invalid where current is required", at(testNow.Add(time.Hour)), observationFails(Invalid),
 		requireCurrent,
@@ -477,7 +477,7 @@ func (b *vectorBook) tampered() {
 
 // certificates adds certification downloads, which have only the signed members.
 func (b *vectorBook) certificates() {
-	signed := func(payload string) []byte { return marshal(b.t, b.f.signer.SignPayload([]byte(payload))) }
+	signed := func(payload string) []byte { return marshal(b.t, must(b.f.signer.SignPayload([]byte(payload)))) }
 	canonical := string(b.f.certificate().AppendCanonical(nil))
 	issued := func(change func(p *CertificatePayload)) []byte {
 		p := b.f.certificate()

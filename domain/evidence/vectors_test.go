@@ -170,20 +170,20 @@ func (b *vectorBook) reworded(from, to string) []byte {
 		text := bytes.Replace(f.record.AppendCanonical(nil), []byte(from), []byte(to), 1)
 		f.status.PayloadSHA256 = sha256.Sum256(text)
 		*e = f.envelope()
-		e.Signed = f.signer.SignPayload(text)
+		e.Signed = must(f.signer.SignPayload(text))
 	})
 }
 
 // payload signs another text in place of the record.
 func (b *vectorBook) payload(text string) []byte {
-	return b.envelope(func(f *fixture, e *Envelope) { e.Signed = f.signer.SignPayload([]byte(text)) })
+	return b.envelope(func(f *fixture, e *Envelope) { e.Signed = must(f.signer.SignPayload([]byte(text))) })
 }
 
 // observed signs another observation.
 func (b *vectorBook) observed(change func(p *StatusPayload)) []byte {
 	return b.envelope(func(f *fixture, e *Envelope) {
 		change(&f.status)
-		o := f.signer.SignPayload(f.status.AppendCanonical(nil))
+		o := must(f.signer.SignPayload(f.status.AppendCanonical(nil)))
 		e.StatusObservation = &o
 	})
 }

@@ -38,16 +38,16 @@ func TestVerifyRecord(t *testing.T) {
 			t.Errorf("%s: %s, %+v", name, got, p)
 		}
 	}
-	check("good", f.signer, payload, f.signer.Sign(payload), Valid)
-	check("retired", f.retired, payload, f.retired.Sign(payload), Valid)
-	check("revoked", f.revoked, payload, f.revoked.Sign(payload), Untrusted)
-	check("both", f.both, payload, f.both.Sign(payload), Untrusted)
-	check("foreign", f.foreign, payload, f.foreign.Sign(payload), Untrusted)
-	check("another key's", f.signer, payload, f.retired.Sign(payload), Invalid)
+	check("good", f.signer, payload, must(f.signer.Sign(payload)), Valid)
+	check("retired", f.retired, payload, must(f.retired.Sign(payload)), Valid)
+	check("revoked", f.revoked, payload, must(f.revoked.Sign(payload)), Untrusted)
+	check("both", f.both, payload, must(f.both.Sign(payload)), Untrusted)
+	check("foreign", f.foreign, payload, must(f.foreign.Sign(payload)), Untrusted)
+	check("another key's", f.signer, payload, must(f.retired.Sign(payload)), Invalid)
 	check("nothing", f.signer, payload, "", Invalid)
 	status := f.status.AppendCanonical(nil)
-	check("another role", f.signer, status, f.signer.Sign(status), Invalid)
-	if got := CheckSignature(f.trust, f.signer.Key().KeyID, status, f.signer.Sign(status)); got != Valid {
+	check("another role", f.signer, status, must(f.signer.Sign(status)), Invalid)
+	if got := CheckSignature(f.trust, f.signer.Key().KeyID, status, must(f.signer.Sign(status))); got != Valid {
 		t.Error(got)
 	}
 }
@@ -77,7 +77,7 @@ func (b *vectorBook) histories() {
 	then := func(change func(p *StatusAsOfPayload)) []byte {
 		p := standard
 		change(&p)
-		return export(b.f.signer.SignPayload(p.AppendCanonical(nil)))
+		return export(must(b.f.signer.SignPayload(p.AppendCanonical(nil))))
 	}
 	unchanged := func(*StatusAsOfPayload) {}
 	fails := func(finding Finding) func(*vector) {
@@ -112,14 +112,14 @@ func (b *vectorBook) histories() {
 		p.AsOf, p.AsOfSequence = late, 41
 	}), holds(Current, late, 41, 0))
 	b.add("as of: beside an observation", b.envelope(func(f *fixture, e *Envelope) {
-		s := f.signer.SignPayload(standard.AppendCanonical(nil))
+		s := must(f.signer.SignPayload(standard.AppendCanonical(nil)))
 		e.StatusAsOf = &s
 	}), good, func(v *vector) {
 		f := v.Expect.Findings
 		f.Observation, f.ObservedStatus, f.ObservedAt = Valid, pointer(Current), pointer(FormatTime(late))
 	})
 	b.add("as of: not reached", b.envelope(func(f *fixture, e *Envelope) {
-		s := f.signer.SignPayload(standard.AppendCanonical(nil))
+		s := must(f.signer.SignPayload(standard.AppendCanonical(nil)))
 		e.StatusObservation, e.StatusAsOf, e.Signature = nil, &s, strings.Repeat("A", 86)
 	}), recordFails(Invalid), func(v *vector) {
 		v.Expect.Findings.Observation, v.Expect.Findings.StatusAsOf = NotSupplied, NotChecked
@@ -139,23 +139,23 @@ func (b *vectorBook) histories() {
 	}
 	canonical := string(standard.AppendCanonical(nil))
 	b.add(
-		"as of: observation in its place", export(b.f.signer.SignPayload(b.f.status.AppendCanonical(nil))), fails(Invalid),
+		"as of: observation in its place", export(must(b.f.signer.SignPayload(b.f.status.AppendCanonical(nil)))), fails(Invalid),
 	)
-	b.add("as of: not canonical", export(b.f.signer.SignPayload([]byte(canonical+" "))), fails(Invalid))
+	b.add("as of: not canonical", export(must(b.f.signer.SignPayload([]byte(canonical+" ")))), fails(Invalid))
 	b.add(
 		"as of: a member more",
-		export(b.f.signer.SignPayload([]byte(strings.Replace(canonical, `"sequence"`, `"reason":"x","sequence"`, 1)))),
+		export(must(b.f.signer.SignPayload([]byte(strings.Replace(canonical, `"sequence"`, `"reason":"x","sequence"`, 1))))),
 		fails(Invalid),
 	)
-	b.add("as of: by a foreign key", export(b.f.foreign.SignPayload([]byte(canonical))), fails(Untrusted))
-	b.add("as of: by a revoked key", export(b.f.revoked.SignPayload([]byte(canonical))), fails(Untrusted))
-	b.add("as of: by a retired key", export(b.f.retired.SignPayload([]byte(canonical))), good)
+	b.add("as of: by a foreign key", export(must(b.f.foreign.SignPayload([]byte(canonical)))), fails(Untrusted))
+	b.add("as of: by a revoked key", export(must(b.f.revoked.SignPayload([]byte(canonical)))), fails(Untrusted))
+	b.add("as of: by a retired key", export(must(b.f.retired.SignPayload([]byte(canonical)))), good)
 	b.add(
 		"as of: a member more in its envelope", b.replaced(`"statusObservation":{`, `"statusAsOf":{"alg":"none",`), refused,
 	)
 	b.add("as of: null", b.replaced(`"statusObservation":{`, `"statusAsOf":null,"x":{`), refused)
 	for name, text := range b.otherMembers([]byte(canonical)) {
-		s := b.f.signer.SignPayload([]byte(canonical))
+		s := must(b.f.signer.SignPayload([]byte(canonical)))
 		s.Payload = text
 		b.add("tampered as of: "+name, export(s), fails(Invalid))
 	}
@@ -174,7 +174,7 @@ func TestHistoryIsNotThePresent(t *testing.T) {
 		p := StatusAsOfPayload{f.status, f.status.ObservedAt, 41}
 		p.Status = status
 		e := f.envelope()
-		s := f.signer.SignPayload(p.AppendCanonical(nil))
+		s := must(f.signer.SignPayload(p.AppendCanonical(nil)))
 		e.StatusObservation, e.StatusAsOf = nil, &s
 		found := Verify(marshal(t, e), f.trust, Options{Now: testNow})
 		words := say.Join(append(found.Notes, found.Reasons...), " ").String()

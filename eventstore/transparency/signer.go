@@ -56,11 +56,7 @@ func (s *Signer) due(last, tree checkpoint) bool {
 
 // NewSigner returns a Signer with the log's name and key.
 func NewSigner(name string, private *evidence.Signer) (*Signer, error) {
-	public, err := base64.RawURLEncoding.DecodeString(private.Key().JWK.X)
-	if err != nil {
-		return nil, say.Errorf("log key: %w", err)
-	}
-	key, err := evidence.NewLogKey(name, public)
+	key, err := evidence.NewLogKey(name, private.Key().Ed25519())
 	if err != nil {
 		return nil, say.Errorf("log key: %w", err)
 	}
@@ -73,8 +69,15 @@ type noteSigner struct{ *Signer }
 func (s noteSigner) Name() string    { return s.LogKey.Name }
 func (s noteSigner) KeyHash() uint32 { return keyHash(s.LogKey.KeyHash) }
 func (s noteSigner) Sign(text []byte) ([]byte, error) {
-	return base64.RawURLEncoding.DecodeString(s.private.Sign(text))
+	signature, err := s.private.Sign(text)
+	if err != nil {
+		return nil, err
+	}
+	return base64.RawURLEncoding.DecodeString(signature)
 }
+
+// Check reports whether the log's key can sign.
+func (s *Signer) Check() error { return s.private.Check() }
 
 // keyHash parses a key hash of package evidence: four bytes in hexadecimal.
 func keyHash(text string) uint32 {

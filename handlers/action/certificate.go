@@ -67,7 +67,12 @@ func (s *Certificates) IssueCertificate(
 			return nil, nil, fmt.Errorf("version %s has no SHA-256", asked.version)
 		}
 		registrar := domain.Registrar{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer}
-		command := registrar.Certify(c.Origin(), c.Access.Member, asked.version, sum, version.SizeBytes, published, s.Now())
+		command, err := registrar.Certify(
+			c.Origin(), c.Access.Member, asked.version, sum, version.SizeBytes, published, s.Now(),
+		)
+		if err != nil {
+			return nil, nil, err
+		}
 		return command, func() edge.Response {
 			issued := command.Outcome
 			return edge.Response{Status: http.StatusCreated, Data: wire.IssuedCertificate{

@@ -28,7 +28,10 @@ func registration(t *testing.T, signer *evidence.Signer, id domain.PublicID, fil
 		GeneratedAt: "2026-11-01T10:00:00Z", ReceivedAt: time.Date(2026, 11, 20, 14, 3, 0, 123_400_000, time.UTC),
 		ReferencesSHA256: references.SHA256(),
 	}
-	signed := signer.SignPayload(body.Record.AppendCanonical(nil))
+	signed, err := signer.SignPayload(body.Record.AppendCanonical(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
 	body.Payload, body.Signature, body.KeyID = []byte(signed.Payload), signed.Signature, signed.KeyID
 	data, err := (&domain.Event{Body: body}).Canonical()
 	if err != nil {

@@ -164,19 +164,31 @@ func (s *Proofs) seal(e *export, observedAt time.Time) (evidence.Envelope, error
 	}
 	receipt.References = &stored.Record.References
 	if e.then == nil {
-		receipt.StatusObservation = new(signer.SignPayload(state.AppendCanonical(nil)))
+		receipt.StatusObservation, err = signed(signer, state.AppendCanonical(nil))
 	} else {
 		state.Status = e.then.Status
 		payload := evidence.StatusAsOfPayload{
 			StatusPayload: state, AsOf: asOf.UTC().Truncate(time.Microsecond), AsOfSequence: e.then.Sequence,
 		}
-		receipt.StatusAsOf = new(signer.SignPayload(payload.AppendCanonical(nil)))
+		receipt.StatusAsOf, err = signed(signer, payload.AppendCanonical(nil))
+	}
+	if err != nil {
+		return evidence.Envelope{}, err
 	}
 	if receipt.Inclusion = e.proof; e.proof != nil {
 		receipt.Timestamps = e.stamps
 		fitTimestamps(&receipt)
 	}
 	return receipt, nil
+}
+
+// signed signs the state of a record, or refuses as domain.Sign does.
+func signed(signer *evidence.Signer, payload []byte) (*evidence.Signed, error) {
+	signature, err := domain.Sign(signer, payload)
+	if err != nil {
+		return nil, err
+	}
+	return new(evidence.NewSigned(payload, signature, signer.Key())), nil
 }
 
 // restored reports whether the log holds the record as a healed one or as an alias, not as a registration. Evidence has

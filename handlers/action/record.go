@@ -90,12 +90,16 @@ func (s *Records) registerAll(
 	registrations := make([]*domain.Register, len(declarations))
 	prepare := func(k int) {
 		i := sent[k]
-		errs[i] = edge.Contain(func() error {
-			prepared := registrar.Prepare
-			if k >= signed {
-				prepared = registrar.PrepareUnsigned
+		errs[i] = edge.Contain(func() (err error) {
+			if k < signed {
+				registrations[i], err = registrar.Prepare(
+					c.Origin(), c.Access.Key, c.Access.Limits, declarations[i], c.ReceivedAt,
+				)
+				return err
 			}
-			registrations[i] = prepared(c.Origin(), c.Access.Key, c.Access.Limits, declarations[i], c.ReceivedAt)
+			registrations[i] = registrar.PrepareUnsigned(
+				c.Origin(), c.Access.Key, c.Access.Limits, declarations[i], c.ReceivedAt,
+			)
 			return nil
 		})
 	}

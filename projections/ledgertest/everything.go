@@ -227,9 +227,12 @@ func (l *Ledger) certification(t testing.TB, o Organization) {
 				Origin: o.Origin(), Version: c.Version, Member: member, Statement: "approved " + content,
 			},
 		)
-		issue := l.Registrar.Certify(
+		issue, err := l.Registrar.Certify(
 			o.Origin(), member, c.Version, sum, int64(len(content)), domain.Published{Title: new("Title " + content)}, now,
 		)
+		if err != nil {
+			t.Fatal(err)
+		}
 		l.Must(t, issue)
 		if content == "two" {
 			l.Must(t, &domain.RevokeCertificate{Origin: o.Origin(), PublicID: issue.Outcome.Body.PublicID, Reason: "withdrawn"})

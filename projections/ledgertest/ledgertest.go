@@ -279,7 +279,10 @@ func (o Organization) Declaration(document string, version int32, content string
 // Register prepares a registration by the organization's key.
 func (l *Ledger) Register(t testing.TB, o Organization, d domain.Declaration) *domain.Register {
 	t.Helper()
-	command := l.Registrar.Prepare(o.Origin(), o.Key.ID, domain.KeyLimits{}, d, l.Now())
+	command, err := l.Registrar.Prepare(o.Origin(), o.Key.ID, domain.KeyLimits{}, d, l.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
 	return command
 }
 
@@ -321,8 +324,12 @@ func (l *Ledger) Lost(t testing.TB, o Organization, d domain.Declaration) domain
 		GeneratedAt: d.GeneratedAt, ReceivedAt: l.Now().UTC().Truncate(time.Microsecond),
 		ReferencesSHA256: references.SHA256(),
 	}.AppendCanonical(nil)
+	signature, err := l.Registrar.Signer.Sign(payload)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return domain.Lost{PublicID: id, Declaration: d, Receipt: &domain.SignedRecord{
-		Payload: payload, KeyID: l.Registrar.Signer.Key().KeyID, Signature: l.Registrar.Signer.Sign(payload),
+		Payload: payload, KeyID: l.Registrar.Signer.Key().KeyID, Signature: signature,
 		References: references,
 	}}
 }

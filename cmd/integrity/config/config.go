@@ -24,6 +24,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/internal/blobs"
 	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/cmd/integrity/keyfiles/sshagent"
 	"integrityledger/domain"
 	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster/connect"
@@ -85,6 +86,7 @@ type Config struct {
 	signingKeyFile, transparencyKeyFile, witnessKeyFile string
 	// By setting: the variable that its value came from, and the file that the variable names.
 	variables, files map[string]string
+	agents           *sshagent.Agents
 }
 
 // SignUp controls how people become members without an operator.
@@ -153,7 +155,7 @@ func (c *Config) PlanTable() (domain.Plans, error) {
 func (c *Config) SigningSource() keyfiles.Source {
 	return keyfiles.Source{
 		DataDir: c.DataDir, Name: keyfiles.SigningKeyFile, Variable: Prefix + "SIGNING_KEY", Text: c.SigningKey,
-		File: c.signingKeyFile, Trusted: c.TrustedKeysPath(),
+		File: c.signingKeyFile, Trusted: c.TrustedKeysPath(), Agents: c.agents,
 	}
 }
 
@@ -161,7 +163,7 @@ func (c *Config) SigningSource() keyfiles.Source {
 func (c *Config) LogSource() keyfiles.Source {
 	return keyfiles.Source{
 		DataDir: c.DataDir, Name: keyfiles.LogKeyFile, Variable: Prefix + "TRANSPARENCY_KEY", Text: c.TransparencyKey,
-		File: c.transparencyKeyFile, Trusted: c.TrustedKeysPath(),
+		File: c.transparencyKeyFile, Trusted: c.TrustedKeysPath(), Agents: c.agents,
 	}
 }
 
@@ -169,7 +171,7 @@ func (c *Config) LogSource() keyfiles.Source {
 func (c *Config) WitnessSource() keyfiles.Source {
 	return keyfiles.Source{
 		DataDir: c.DataDir, Name: keyfiles.WitnessKeyFile, Variable: Prefix + "WITNESS_KEY", Text: c.WitnessKey,
-		File: c.witnessKeyFile,
+		File: c.witnessKeyFile, Agents: c.agents,
 	}
 }
 
@@ -310,7 +312,7 @@ func Load(a *cli.App, c *cobra.Command) (Config, error) {
 	var cfg Config
 	var faults []error
 	given, files := map[string]bool{}, map[string]string{}
-	cfg.variables, cfg.files = map[string]string{}, files
+	cfg.variables, cfg.files, cfg.agents = map[string]string{}, files, &sshagent.Agents{}
 	all := cfg.settings()
 	for _, s := range all {
 		name, value, file, err := s.read(vars, c)

@@ -91,7 +91,10 @@ func (c *Config) settings() []Setting {
 			Help: "number of ordered logs; set when the ledger is created, and can be raised later"},
 		{Name: "DATA_DIR", Default: "./data", value: text(&c.DataDir, "a directory"),
 			Help: "directory of the embedded PostgreSQL and of the key files"},
-		{Name: "SIGNING_KEY", Secret: true, value: text(&c.SigningKey, "an Ed25519 private key, PKCS#8 in PEM"),
+		{Name: "SIGNING_KEY", Secret: true,
+			value: text(
+				&c.SigningKey, "an Ed25519 private key, PKCS#8 in PEM, or agent:///SOCKET?key=SHA256:… for one that an ssh-agent keeps",
+			),
 			Help: "signing key (default: signing-key.pem in the data directory)"},
 		{Name: "TRUSTED_KEYS", value: text(&c.TrustedKeys, "the path of a trusted-keys file"),
 			Help: "trusted-keys file (default: trusted-keys.json in the data directory)"},
@@ -191,8 +194,11 @@ func (c *Config) settings() []Setting {
 			value: parsed(&c.Transparency, "on or off", oneOf(map[string]bool{"on": true, "off": false})),
 			Help:  "on: keep and publish the transparency log, a tree of hashes over all events; off: none"},
 		{Name: "TRANSPARENCY_KEY", Former: "LOG_KEY", Secret: true,
-			value: text(&c.TransparencyKey, "an Ed25519 private key, PKCS#8 in PEM, that is not the signing key"),
-			Help:  "log key, which signs the transparency log's checkpoints (default: log-key.pem in the data directory)"},
+			value: text(
+				&c.TransparencyKey,
+				"an Ed25519 private key, PKCS#8 in PEM, or agent:///SOCKET?key=SHA256:…, that is not the signing key",
+			),
+			Help: "log key, which signs the transparency log's checkpoints (default: log-key.pem in the data directory)"},
 		{Name: "WITNESSES",
 			value: checked(
 				&c.Witnesses,
@@ -224,8 +230,10 @@ func (c *Config) settings() []Setting {
 			Help: "name of this installation as a witness of other logs, usually an address without the scheme; it is " +
 				"part of the verifier key"},
 		{Name: "WITNESS_KEY", Secret: true, Witness: true,
-			value: text(&c.WitnessKey, "an Ed25519 private key, PKCS#8 in PEM, that signs nothing else"),
-			Help:  "key with which integrity witness cosigns (default: witness-key.pem in the data directory)"},
+			value: text(
+				&c.WitnessKey, "an Ed25519 private key, PKCS#8 in PEM, or agent:///SOCKET?key=SHA256:…, that signs nothing else",
+			),
+			Help: "key with which integrity witness cosigns (default: witness-key.pem in the data directory)"},
 		{Name: "WITNESS_LOGS", Witness: true,
 			value: checked(
 				&c.WitnessLogs,

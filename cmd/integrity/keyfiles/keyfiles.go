@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"integrityledger/cmd/integrity/internal/system"
+	"integrityledger/cmd/integrity/keyfiles/sshagent"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
@@ -32,7 +33,7 @@ const (
 )
 
 // Source is the location of one of the service's private keys, and of the trusted-keys file that must list its public
-// key.
+// key. The key is PKCS#8 in PEM, or the address of a key that an ssh-agent keeps.
 type Source struct {
 	DataDir  string
 	Name     string // name of the key's file in the data directory
@@ -40,6 +41,8 @@ type Source struct {
 	Text     string // value of the variable
 	File     string // file that Text was read from; empty if the variable holds the key
 	Trusted  string // path of the trusted-keys file
+	// Agents are the process's connections to ssh-agents. Nil: every signer has its own.
+	Agents *sshagent.Agents
 }
 
 // Path returns the file of the private key, or an empty string if a variable holds the key.
@@ -68,11 +71,33 @@ func (s Source) private(kind, made string) (*evidence.Signer, error) {
 			return nil, say.Errorf("%s: %w", kind, err)
 		}
 	}
-	signer, err := evidence.ParseSignerPEM(text)
+	signer, err := s.Parse(text)
 	if err != nil {
 		return nil, say.Errorf("%s: %w", kind, err)
 	}
 	return signer, nil
+}
+
+// Parse reads a private key in PEM, or the address of a key in an agent. The agent is not asked if the trusted-keys file
+// has the key, so the service starts without it.
+func (s Source) Parse(text []byte) (*evidence.Signer, error) {
+	if !sshagent.IsAddress(string(text)) {
+		return evidence.ParseSignerPEM(text)
+	}
+	at, err := sshagent.Parse(string(text))
+	if err != nil {
+		return nil, err
+	}
+	var known []evidence.PublicKey
+	if trusted, err := ReadTrusted(s.Trusted); err == nil { // otherwise the agent says which key it is
+		for _, k := range trusted.Keys() {
+			known = append(known, k.PublicKey)
+		}
+		for _, k := range trusted.LogKeys() {
+			known = append(known, k.PublicKey())
+		}
+	}
+	return s.Agents.Signer(at, known)
 }
 
 // Read reads the signing key and the trusted-keys file. If that file does not trust the key, the signer is nil, the
@@ -364,8 +389,8 @@ func WriteTrusted(path string, keys *evidence.TrustedKeys) error {
 	return ReplaceKept(path, text, path)
 }
 
-// ReadSigner reads a private key file. It returns nil if the file does not exist.
-func ReadSigner(path string) (*evidence.Signer, error) {
+// ReadSigner reads a file with a private key, or with the address of one. It returns nil if the file does not exist.
+func (s Source) ReadSigner(path string) (*evidence.Signer, error) {
 	if path == "" {
 		return nil, nil //nolint:nilnil // a missing file is not an error
 	}
@@ -376,7 +401,7 @@ func ReadSigner(path string) (*evidence.Signer, error) {
 	if err != nil {
 		return nil, say.Errorf("private key: %w", err)
 	}
-	signer, err := evidence.ParseSignerPEM(text)
+	signer, err := s.Parse(text)
 	if err != nil {
 		return nil, say.Errorf("%s: %w", path, err)
 	}
@@ -386,9 +411,27 @@ func ReadSigner(path string) (*evidence.Signer, error) {
 // Current returns the current signing key as far as this command can know it, or nil.
 func (s Source) Current() (*evidence.Signer, error) {
 	if path := s.Path(); path != "" {
-		return ReadSigner(path)
+		return s.ReadSigner(path)
 	}
-	return evidence.ParseSignerPEM([]byte(s.Text))
+	return s.Parse([]byte(s.Text))
+}
+
+// CopyTo writes what the source holds to a new file: the private key, or the address of a key in an agent. It reports
+// whether there was something to copy.
+func (s Source) CopyTo(path string) (copied bool, err error) {
+	text := []byte(s.Text)
+	if from := s.Path(); from != "" {
+		if text, err = ReadFile(from); errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+	}
+	if err == nil {
+		err = WriteNew(path, text, 0o600)
+	}
+	if err != nil {
+		return false, say.Errorf("copy a private key: %w", err)
+	}
+	return true, nil
 }
 
 // Named reports whether the signer's key has this keyId.
@@ -463,11 +506,21 @@ func (s Source) WitnessSigner(name string) (*witness.Signer, error) {
 	return witness.NewSigner(name, private)
 }
 
+// WriteNext stages a new private key.
 func (f Files) WriteNext(next *evidence.Signer) error {
 	text, err := evidence.MarshalSignerPEM(next)
 	if err != nil {
 		return err
 	}
+	return f.writeNext(text)
+}
+
+// WriteNextAddress stages a key that an agent keeps.
+func (f Files) WriteNextAddress(next sshagent.Address) error {
+	return f.writeNext([]byte(next.String() + "\n"))
+}
+
+func (f Files) writeNext(text []byte) error {
 	like := f.Signing
 	if like != "" && !Exists(like) {
 		like = ""

@@ -31,7 +31,7 @@ func TestReadFile(t *testing.T) {
 		_, logs := (&config.Config{WitnessLogs: path}).LogList()
 		_, read := keyfiles.ReadFile(path)
 		_, trusted := keyfiles.ReadTrusted(path)
-		_, signer := keyfiles.ReadSigner(path)
+		_, signer := keyfiles.Source{}.ReadSigner(path)
 		for _, err := range []error{plans, logs, read, trusted, signer} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v", path, err)

@@ -427,7 +427,7 @@ func TestAuditFindsTampering(t *testing.T) {
 			body := *e.Body.(*domain.RecordRegisteredBody)
 			body.Record.SHA256 = evidence.Hash{0xab}
 			body.Payload = body.Record.AppendCanonical(nil)
-			body.KeyID, body.Signature = stranger.Key().KeyID, stranger.Sign(body.Payload)
+			body.KeyID, body.Signature = stranger.Key().KeyID, must1(stranger.Sign(body.Payload))
 			e.Body = &body
 			v.rewrite(&e)
 			v.rebuild()

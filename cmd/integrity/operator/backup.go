@@ -302,7 +302,7 @@ func knownLogKeys(c *config.Config, dirs ...string) (known logKeys, err error) {
 		known.public = append(known.public, trusted.LogKeys()...)
 	}
 	for _, path := range private {
-		signer, err := keyfiles.ReadSigner(path)
+		signer, err := of.ReadSigner(path)
 		if err != nil && !errors.Is(err, syscall.ENOTDIR) {
 			return known, err
 		}

@@ -121,6 +121,11 @@ func (d *doctor) transparency(ctx context.Context, pool *pgxpool.Pool, issuer st
 		d.signedHead(ctx, pool, trusted)
 		signer, err := d.cfg.LogSource().LogSigner(transparency.LogName(issuer), trusted)
 		if err == nil {
+			if away := signer.Check(); away != nil {
+				d.warn(check, said(away), say.Sentencef("no checkpoint is signed until the agent signs; nothing else depends on it"))
+			}
+		}
+		if err == nil {
 			var key transparency.KeyState
 			if key, err = transparency.KnownKey(ctx, pool, signer.LogKey); err == nil && key.Barred {
 				err = transparency.ErrBarred

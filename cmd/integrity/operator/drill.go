@@ -156,14 +156,10 @@ func (d *drill) stepSince(at, began time.Time, name say.Word, do func() (found s
 
 // copyFrom copies the keys into the drill's data directory. It only reads the files of cfg.
 func (d *drill) copyFrom(cfg *config.Config, dir string) error {
-	signer, trusted, why, err := cfg.SigningSource().Read()
+	_, trusted, why, err := cfg.SigningSource().Read()
 	if err == nil && why != nil {
 		err = why
 	}
-	if err != nil {
-		return err
-	}
-	logKey, err := cfg.LogSource().Current()
 	if err != nil {
 		return err
 	}
@@ -171,8 +167,10 @@ func (d *drill) copyFrom(cfg *config.Config, dir string) error {
 	// If run as root, the copy's PostgreSQL runs as another user, who must be able to traverse the directory.
 	if err := errors.Join(
 		os.Chmod(dir, 0o711), keyfiles.MakeDataDir(data),
-		keyfiles.WriteSigningKey(filepath.Join(data, keyfiles.SigningKeyFile), signer),
 	); err != nil {
+		return err
+	}
+	if _, err := cfg.SigningSource().CopyTo(filepath.Join(data, keyfiles.SigningKeyFile)); err != nil {
 		return err
 	}
 	text, err := keyfiles.ReadFile(cfg.TrustedKeysPath())
@@ -187,10 +185,9 @@ func (d *drill) copyFrom(cfg *config.Config, dir string) error {
 		issuer = "https://" + strings.TrimSuffix(keys[len(keys)-1].Name, "/log")
 	}
 	d.name = transparency.LogName(issuer)
-	if logKey != nil {
-		if err := keyfiles.WriteSigningKey(filepath.Join(data, keyfiles.LogKeyFile), logKey); err != nil {
-			return err
-		}
+	hasLogKey, err := cfg.LogSource().CopyTo(filepath.Join(data, keyfiles.LogKeyFile))
+	if err != nil {
+		return err
 	}
 	environ := []string{config.Prefix + "DATA_DIR=" + data, config.Prefix + "ISSUER=" + issuer}
 	for _, entry := range d.Environ {
@@ -201,7 +198,7 @@ func (d *drill) copyFrom(cfg *config.Config, dir string) error {
 	d.app = &app{&cli.App{Out: io.Discard, Errs: io.Discard, Environ: environ, Now: d.Now}}
 	of, err := config.Load(d.App, d.ledgerVerb("log status").Command)
 	d.cfg = &of
-	if err == nil && logKey == nil {
+	if err == nil && !hasLogKey {
 		err = d.command("keys", "rotate", "--transparency-log", "--stage")
 		if err == nil {
 			err = d.command("keys", "rotate", "--transparency-log", "--activate")

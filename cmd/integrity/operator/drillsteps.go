@@ -87,8 +87,12 @@ func (d *drill) loseSigningKey(ctx context.Context) {
 	d.step("the signing key is lost", func() (say.Sentence, bool, error) {
 		d.signingLost = d.whole()
 		p, err := evidence.ParseRecordPayload([]byte(d.before.Payload))
+		if err != nil {
+			return say.Sentence{}, false, err
+		}
 		p.SHA256, p.ReceivedAt = evidence.Hash{}, d.signingLost.Add(-time.Hour).UTC().Truncate(time.Microsecond)
-		d.forged = evidence.NewEnvelope(d.keys.signer.SignPayload(p.AppendCanonical(nil)))
+		signed, err := d.keys.signer.SignPayload(p.AppendCanonical(nil))
+		d.forged = evidence.NewEnvelope(signed)
 		return say.Sentencef(
 			"at %s; the thief signs a record dated an hour earlier", evidence.FormatTime(d.signingLost),
 		), true, err
@@ -202,14 +206,17 @@ func (d *drill) registered(
 	origin := domain.Origin{
 		Organization: d.access.Organization, Actor: domain.KeyActor(d.access.Key), RequestID: d.RequestID(),
 	}
-	command := registrar.Prepare(origin, d.access.Key, domain.KeyLimits{}, domain.Declaration{
+	command, err := registrar.Prepare(origin, d.access.Key, domain.KeyLimits{}, domain.Declaration{
 		VersionReference: domain.VersionReference{
 			CompanyReference: drillName, Source: drillName, DocumentReference: document, Version: 1,
 		},
 		SHA256: sha256.Sum256([]byte(document)), SizeBytes: int64(len(document)), MimeType: "text/plain",
 		GeneratedAt: "2026-01-02T03:04:05Z",
 	}, d.Now())
-	if err := d.ledger.Do(ctx, command); err != nil {
+	if err == nil {
+		err = d.ledger.Do(ctx, command)
+	}
+	if err != nil {
 		return say.Sentence{}, false, err
 	}
 	key := d.keys.signer.Key()

@@ -13,6 +13,7 @@ import (
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/cmd/integrity/keyfiles/sshagent"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
@@ -35,7 +36,7 @@ type PublishedKey struct {
 }
 
 func (a signingKeys) keysGenerateCommand() *cobra.Command {
-	v := a.verb("keys generate", "DATA_DIR")
+	v := a.verb("keys generate", "DATA_DIR", "SIGNING_KEY")
 	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
 		if err := keyfiles.MakeDataDir(cfg.DataDir); err != nil {
 			return err
@@ -52,7 +53,10 @@ func (a signingKeys) keysGenerateCommand() *cobra.Command {
 			}
 			return err
 		}
-		signer, err := a.signerAt(keyPath)
+		if sshagent.IsAddress(cfg.SigningKey) { // an agent keeps the key
+			keyPath = cfg.SigningKey
+		}
+		signer, err := a.signerAt(cfg.SigningSource(), keyPath)
 		if err != nil {
 			return err
 		}
@@ -60,22 +64,30 @@ func (a signingKeys) keysGenerateCommand() *cobra.Command {
 		if err := keyfiles.WriteFirstTrusted(trustedPath, key, a.Now()); err != nil {
 			return err
 		}
+		care := say.Word("secret; keep a copy")
+		if signer.Kept() {
+			care = "the agent keeps it; keep a copy where it was created"
+		}
 		return v.print(PublishedKey{PublicKey: key, Status: evidence.KeyActive}, say.Sentencef(
-			"signing key   %s (secret; keep a copy)\ntrusted keys  %s (distribute it through a channel your readers "+
-				"trust)\nkeyId         %s\nfingerprint   %s\n",
-			keyPath, trustedPath, key.KeyID, key.FingerprintSHA256))
+			"signing key   %s (%s)\ntrusted keys  %s (distribute it through a channel your readers trust)\n"+
+				"keyId         %s\nfingerprint   %s\n",
+			keyPath, care, trustedPath, key.KeyID, key.FingerprintSHA256))
 	})
 }
 
-func (a signingKeys) signerAt(path string) (*evidence.Signer, error) {
-	text, err := keyfiles.ReadFile(path)
-	if err == nil {
-		return evidence.ParseSignerPEM(text)
+// signerAt returns the key of an agent that has this address, or the key in the file with this path, which it creates if
+// it does not exist.
+func (a signingKeys) signerAt(of keyfiles.Source, path string) (signer *evidence.Signer, err error) {
+	if sshagent.IsAddress(path) {
+		if signer, err = of.Parse([]byte(path)); err == nil {
+			err = signer.Check() // before anyone trusts a key that cannot sign
+		}
+		return signer, err
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, say.Errorf("signing key: %w", err)
+	if signer, err = of.ReadSigner(path); err != nil || signer != nil {
+		return signer, err
 	}
-	signer := evidence.GenerateSigner()
+	signer = evidence.GenerateSigner()
 	return signer, keyfiles.WriteSigningKey(path, signer)
 }
 
@@ -107,12 +119,14 @@ func (a signingKeys) keysListCommand() *cobra.Command {
 func keyLines(c *config.Config, trusted *evidence.TrustedKeys) say.Phrase {
 	var b text
 	signing, _ := c.SigningSource().Current()
-	staged, _ := keyfiles.ReadSigner(c.SigningSource().StagedPath())
+	staged, _ := c.SigningSource().ReadSigner(c.SigningSource().StagedPath())
 	for _, k := range trusted.Keys() {
 		if _, ok := trusted.Lookup(k.KeyID); !ok {
 			continue
 		}
-		note := noteOf(keyfiles.Named(signing, k.KeyID), keyfiles.Named(staged, k.KeyID))
+		note := noteOf(
+			signing, keyfiles.Named(signing, k.KeyID), staged, keyfiles.Named(staged, k.KeyID),
+		)
 		b.Sayf("%s  %-8s  %s%s\n", k.KeyID, k.Status, k.FingerprintSHA256, note)
 	}
 	ofTheLog := map[string]bool{}
@@ -125,9 +139,9 @@ func keyLines(c *config.Config, trusted *evidence.TrustedKeys) say.Phrase {
 		}
 	}
 	log, _ := c.LogSource().Current()
-	stagedLog, _ := keyfiles.ReadSigner(c.LogSource().StagedPath())
+	stagedLog, _ := c.LogSource().ReadSigner(c.LogSource().StagedPath())
 	for _, k := range trusted.LogKeys() {
-		note := noteOf(ofLog(log, k), ofLog(stagedLog, k))
+		note := noteOf(log, ofLog(log, k), stagedLog, ofLog(stagedLog, k))
 		if r, revoked := trusted.LogKeyRevocation(k); revoked {
 			note = say.Sentencef("  %s since %s", r.Reason, r.Since)
 		}
@@ -144,10 +158,15 @@ func keyLines(c *config.Config, trusted *evidence.TrustedKeys) say.Phrase {
 	return b
 }
 
-func noteOf(signs, staged bool) say.Phrase {
+// noteOf marks a key that is the current or the staged one.
+func noteOf(current *evidence.Signer, signs bool, next *evidence.Signer, staged bool) say.Phrase {
 	switch {
+	case signs && current.Kept():
+		return say.Sentencef("  signs, in an agent")
 	case signs:
 		return say.Sentencef("  signs")
+	case staged && next.Kept():
+		return say.Sentencef("  staged, in an agent")
 	case staged:
 		return say.Sentencef("  staged")
 	}
@@ -222,7 +241,7 @@ func (a signingKeys) keysCompromiseCommand() *cobra.Command {
 			// The file must be written even if the private key cannot be read.
 			current, _ := of.Current()
 			view.Signing = keyfiles.Named(current, id)
-			left, _ = leftBehind(f, id)
+			left, _ = leftBehind(cfg.SigningSource(), f, id)
 			return changed, nil
 		}); err != nil {
 			return err

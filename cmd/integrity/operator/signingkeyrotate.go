@@ -12,6 +12,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/cmd/integrity/keyfiles/sshagent"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
 	"integrityledger/eventstore/transparency"
@@ -47,23 +48,37 @@ func (a signingKeys) keysRotateCommand() *cobra.Command {
 	ofLog := v.Flags().Bool("transparency-log", false, "rotate the transparency log's key")
 	v.Flags().Bool("stage", false, "first step: create the new key and trust it")
 	activate := v.Flags().Bool("activate", false, "second step: sign with the staged key")
+	address := v.Flags().String(
+		"agent", "", "with --stage: stage this key of an ssh-agent (agent:///SOCKET?key=SHA256:…) instead of a new one",
+	)
 	v.MarkFlagsMutuallyExclusive("stage", "activate")
 	v.MarkFlagsOneRequired("stage", "activate")
+	v.MarkFlagsMutuallyExclusive("agent", "activate")
 	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
+		var kept *sshagent.Address
+		if *address != "" {
+			at, err := sshagent.Parse(*address)
+			if err != nil {
+				return say.Errorf("--agent: %w", err)
+			}
+			kept = &at
+		}
 		if *ofLog {
-			return a.rotateLogKey(v, cfg, *activate)
+			return a.rotateLogKey(v, cfg, kept, *activate)
 		}
 		view := RotatedKey{Step: "staged"}
 		var next say.Phrase = say.Sentencef("Send SIGHUP to every server, distribute the trusted-keys file, and then: " +
 			"integrity keys rotate --activate\n")
-		step := a.stageKey
 		if *activate {
-			view.Step, step = "activated", a.activateKey
+			view.Step = "activated"
 		}
 		if err := cfg.SigningSource().Change(func(
 			f keyfiles.Files, trusted *evidence.TrustedKeys,
 		) (*evidence.TrustedKeys, error) {
-			return step(cfg, f, trusted, &view)
+			if *activate {
+				return a.activateKey(cfg, f, trusted, &view)
+			}
+			return a.stageKey(cfg, f, trusted, kept, &view)
 		}); err != nil {
 			return err
 		}
@@ -79,16 +94,19 @@ func (a signingKeys) keysRotateCommand() *cobra.Command {
 	})
 }
 
-// stageKey creates the next key, unless one is staged, and adds it to the trusted keys. It writes the private key
-// first: after a crash in between, the same step picks up that key.
+// stageKey stages the next key, unless one is staged, and adds it to the trusted keys. It writes the staged file first:
+// after a crash in between, the same step picks up that key.
 func (a signingKeys) stageKey(
-	c *config.Config, f keyfiles.Files, trusted *evidence.TrustedKeys, v *RotatedKey,
+	c *config.Config, f keyfiles.Files, trusted *evidence.TrustedKeys, kept *sshagent.Address, v *RotatedKey,
 ) (*evidence.TrustedKeys, error) {
 	current, err := c.SigningSource().Current()
 	if err != nil {
 		return nil, err
 	}
-	next, err := nextKey(f)
+	next, stage, err := nextKey(c.SigningSource(), f, kept)
+	if err == nil && stage != nil {
+		err = stage()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -100,14 +118,34 @@ func (a signingKeys) stageKey(
 	return changed, nil
 }
 
-// nextKey returns the staged key, or creates one.
-func nextKey(f keyfiles.Files) (*evidence.Signer, error) {
-	next, err := keyfiles.ReadSigner(f.Next)
-	if err != nil || next != nil {
-		return next, err
+// nextKey returns the staged key. If none is staged, it creates one, or finds the key that an agent keeps, and returns
+// the function that stages it.
+func nextKey(
+	of keyfiles.Source, f keyfiles.Files, kept *sshagent.Address,
+) (next *evidence.Signer, stage func() error, err error) {
+	staged, err := of.ReadSigner(f.Next)
+	if err != nil {
+		return nil, nil, err
 	}
-	next = evidence.GenerateSigner()
-	return next, f.WriteNext(next)
+	if kept == nil {
+		if staged != nil {
+			return staged, nil, nil
+		}
+		next = evidence.GenerateSigner()
+		return next, func() error { return f.WriteNext(next) }, nil
+	}
+	if next, err = of.Parse([]byte(kept.String())); err == nil {
+		err = next.Check() // before anyone trusts a key that cannot sign
+	}
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case staged == nil:
+		return next, func() error { return f.WriteNextAddress(*kept) }, nil
+	case staged.Key() != next.Key():
+		return nil, nil, say.Errorf("another key is staged, %s: activate it, or remove %s", staged.Key().KeyID, f.Next)
+	}
+	return staged, nil, nil
 }
 
 // activateKey swaps the signing key. The trusted keys do not change: the old key stays trusted and active until every
@@ -115,7 +153,7 @@ func nextKey(f keyfiles.Files) (*evidence.Signer, error) {
 func (a signingKeys) activateKey(
 	c *config.Config, f keyfiles.Files, trusted *evidence.TrustedKeys, v *RotatedKey,
 ) (*evidence.TrustedKeys, error) {
-	next, err := keyfiles.ReadSigner(f.Next)
+	next, err := c.SigningSource().ReadSigner(f.Next)
 	if err != nil {
 		return nil, err
 	}
@@ -135,9 +173,9 @@ func (a signingKeys) activateKey(
 	case current != nil && isRevoked(trusted, current.Key().KeyID):
 		v.formerRevoked = true
 	case current != nil && f.Signing != "":
-		text, err := evidence.MarshalSignerPEM(current)
+		text, err := keyfiles.ReadFile(f.Signing)
 		if err != nil {
-			return nil, err
+			return nil, say.Errorf("keep the former key: %w", err)
 		}
 		if err := keyfiles.ReplaceKept(f.Previous, text, f.Signing); err != nil {
 			return nil, err
@@ -210,7 +248,7 @@ func (a signingKeys) keysRetireCommand() *cobra.Command {
 			}
 			pinned, _ := changed.Lookup(id)
 			view = publish(pinned)
-			left, err = leftBehind(f, id)
+			left, err = leftBehind(cfg.SigningSource(), f, id)
 			return changed, err
 		}); err != nil {
 			return err
@@ -229,10 +267,10 @@ func (a signingKeys) keysRetireCommand() *cobra.Command {
 	})
 }
 
-// leftBehind lists the files beside the signing key that hold the private half of a key.
-func leftBehind(f keyfiles.Files, id string) (paths []string, err error) {
+// leftBehind lists the files beside the signing key that hold the private half of a key, or its address.
+func leftBehind(of keyfiles.Source, f keyfiles.Files, id string) (paths []string, err error) {
 	for _, path := range []string{f.Next, f.Previous} {
-		s, err := keyfiles.ReadSigner(path)
+		s, err := of.ReadSigner(path)
 		if err != nil {
 			return nil, err
 		}
@@ -272,7 +310,9 @@ type rotatedLogKey struct {
 }
 
 // rotateLogKey runs a step of a log key rotation.
-func (a signingKeys) rotateLogKey(v *verb, cfg *config.Config, activate bool) (err error) {
+func (a signingKeys) rotateLogKey(
+	v *verb, cfg *config.Config, kept *sshagent.Address, activate bool,
+) (err error) {
 	view := rotatedLogKey{Step: "staged"}
 	next := say.Sentencef("Send SIGHUP to every server, distribute the trusted-keys file, and then: integrity keys " +
 		"rotate --transparency-log --activate\n")
@@ -280,7 +320,7 @@ func (a signingKeys) rotateLogKey(v *verb, cfg *config.Config, activate bool) (e
 		view.Step, next = "activated", say.Sentencef("Copy the key file to every server and send SIGHUP to each.\n")
 		view.LogKey, err = activateLogKey(cfg.LogSource())
 	} else {
-		view.LogKey, err = a.recordedLogKey(v, cfg)
+		view.LogKey, err = a.recordedLogKey(v, cfg, kept)
 	}
 	if err != nil {
 		return err
@@ -291,7 +331,7 @@ func (a signingKeys) rotateLogKey(v *verb, cfg *config.Config, activate bool) (e
 // activateLogKey makes the staged key the log key. The previous key is deleted, because it has nothing left to sign.
 func activateLogKey(of keyfiles.Source) (key evidence.LogKey, err error) {
 	err = of.Change(func(f keyfiles.Files, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
-		next, err := keyfiles.ReadSigner(f.Next)
+		next, err := of.ReadSigner(f.Next)
 		if err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/cmd/integrity/keyfiles/sshagent"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
 	"integrityledger/eventstore/transparency"
@@ -229,7 +230,7 @@ func publishedCheckpoint(
 
 // stageFork creates the log key of a fork and adds it to the trusted keys.
 func (a logs) stageFork(ctx context.Context, l *ledger.Opened) error {
-	key, err := stageLogKey(l.Config, transparency.LogName(l.Installation.Issuer),
+	key, err := stageLogKey(l.Config, transparency.LogName(l.Installation.Issuer), nil,
 		func(key evidence.LogKey, staged bool) error {
 			if !staged {
 				return transparency.MakeForkKey(ctx, l.Read, key)
@@ -264,19 +265,24 @@ func notCreatedHere(key evidence.LogKey, c *config.Config, when say.Word) error 
 }
 
 // recordedLogKey records a rotated log key in the ledger, if there is one yet. The ledger's issuer then names it.
-func (a signingKeys) recordedLogKey(v *verb, cfg *config.Config) (key evidence.LogKey, err error) {
+func (a signingKeys) recordedLogKey(
+	v *verb, cfg *config.Config, kept *sshagent.Address,
+) (key evidence.LogKey, err error) {
 	if cfg.DatabaseURL == "" && !keyfiles.Exists(cfg.InDataDir("pgdata")) {
 		name, err := logName(cfg)
 		if err != nil {
 			return key, err
 		}
-		return stageLogKey(cfg, name, func(evidence.LogKey, bool) error { return nil })
+		return stageLogKey(cfg, name, kept, func(evidence.LogKey, bool) error { return nil })
 	}
 	err = ledger.With(a.App, v.Command, func(ctx context.Context, l *ledger.Opened) error {
 		name := transparency.LogName(l.Installation.Issuer)
-		key, err = stageLogKey(cfg, name, func(key evidence.LogKey, staged bool) error {
+		key, err = stageLogKey(cfg, name, kept, func(key evidence.LogKey, staged bool) error {
 			if !staged {
-				return transparency.RecordKey(ctx, l.Read, key)
+				// An agent's key may be recorded already, if the command was interrupted.
+				if err := transparency.RecordKey(ctx, l.Read, key); kept == nil || !errors.Is(err, transparency.ErrKnownKey) {
+					return err
+				}
 			}
 			known, err := transparency.KnownKey(ctx, l.Read, key)
 			if err != nil || known.Known && !known.Barred {
@@ -293,30 +299,27 @@ func (a signingKeys) recordedLogKey(v *verb, cfg *config.Config) (key evidence.L
 	return key, err
 }
 
-// stageLogKey creates the log's next key, unless one is staged, and adds it to the trusted keys. record runs before the
-// new key is written to a file, so a staged key that the database does not know was created elsewhere.
+// stageLogKey creates the log's next key, unless one is staged, and adds it to the trusted keys. If kept is not nil, that
+// key of an agent is the next one. record runs before the new key is written to a file, so a staged key that the database
+// does not know was created elsewhere.
 func stageLogKey(
-	cfg *config.Config, name string, record func(key evidence.LogKey, staged bool) error,
+	cfg *config.Config, name string, kept *sshagent.Address, record func(key evidence.LogKey, staged bool) error,
 ) (key evidence.LogKey, err error) {
 	err = cfg.LogSource().Change(func(f keyfiles.Files, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
-		next, err := keyfiles.ReadSigner(f.Next)
+		next, stage, err := nextKey(cfg.LogSource(), f, kept)
 		if err != nil {
 			return nil, err
-		}
-		staged := next != nil
-		if !staged {
-			next = evidence.GenerateSigner()
 		}
 		signer, err := transparency.NewSigner(name, next)
 		if err != nil {
 			return nil, err
 		}
 		key = signer.LogKey
-		if err := record(key, staged); err != nil {
+		if err := record(key, stage == nil); err != nil {
 			return nil, err
 		}
-		if !staged {
-			if err := f.WriteNext(next); err != nil {
+		if stage != nil {
+			if err := stage(); err != nil {
 				return nil, err
 			}
 		}

@@ -29,6 +29,7 @@ type Service struct {
 	Lost      func() map[eventstore.Knowledge]bool
 	Waiting   func() int // waiting feed readers
 	Trusted   func() bool
+	Signs     func() bool      // whether the agent that keeps the signing key signs; true without one
 	Expires   func() time.Time // expiry of the TLS certificate; zero without one
 	Pools     map[string]*pgxpool.Pool
 	Nodes     map[string]*cluster.Nodes // Citus nodes, by use
@@ -129,6 +130,10 @@ var (
 	keyTrusted = gauge(
 		"integrity_signing_key_trusted",
 		"1 if the signing key is trusted; 0: nothing is signed, registrations answer 503.",
+	)
+	keySigns = gauge(
+		"integrity_signing_key_answers",
+		"1 if the signing key signs; 0: the agent that keeps it does not, and registrations answer 503.",
 	)
 	certificate = gauge(
 		"integrity_tls_certificate_expiry_timestamp_seconds",
@@ -245,6 +250,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	send(readers, float64(c.Waiting()))
 	send(keyTrusted, truth(c.Trusted()))
+	send(keySigns, truth(c.Signs()))
 	if end := c.Expires(); !end.IsZero() {
 		send(certificate, float64(end.Unix()))
 	}

@@ -238,7 +238,11 @@ func (l *lab) register(ctx context.Context, ledger *eventstore.Ledger, o *organi
 	commands := make([]domain.Command, n)
 	prepared := make([]*domain.Register, n)
 	for i := range commands {
-		prepared[i] = l.registrar.Prepare(o.origin(), o.key, domain.KeyLimits{}, l.declaration(), time.Now())
+		var err error
+		prepared[i], err = l.registrar.Prepare(o.origin(), o.key, domain.KeyLimits{}, l.declaration(), time.Now())
+		if err != nil {
+			return err
+		}
 		commands[i] = prepared[i]
 	}
 	for attempt := range 5 {

@@ -19,11 +19,7 @@ type Signer struct {
 
 // NewSigner returns a Signer with the witness's name and key.
 func NewSigner(name string, private *evidence.Signer) (*Signer, error) {
-	public, err := base64.RawURLEncoding.DecodeString(private.Key().JWK.X)
-	if err != nil {
-		return nil, say.Errorf("witness key: %w", err)
-	}
-	key, err := evidence.NewWitnessKey(name, public)
+	key, err := evidence.NewWitnessKey(name, private.Key().Ed25519())
 	if err != nil {
 		return nil, say.Errorf("witness key: %w", err)
 	}
@@ -36,9 +32,11 @@ func (s *Signer) cosign(text string, at time.Time) (string, error) {
 	if seconds <= 0 {
 		return "", say.Errorf("cosign: the clock must be past 1970, not at %s", at)
 	}
-	signature, err := base64.RawURLEncoding.DecodeString(s.private.Sign(fmt.Appendf(
-		nil, "cosignature/v1\ntime %d\n%s", seconds, text,
-	)))
+	signed, err := s.private.Sign(fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", seconds, text))
+	if err != nil {
+		return "", say.Errorf("cosign: %w", err)
+	}
+	signature, err := base64.RawURLEncoding.DecodeString(signed)
 	if err != nil {
 		return "", say.Errorf("cosign: %w", err)
 	}

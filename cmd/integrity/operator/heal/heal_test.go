@@ -63,9 +63,13 @@ func (o *origin) evidence(d wire.Declaration, at time.Time, by *evidence.Signer)
 		Issuer: issuer, PublicID: id, SHA256: sum, SizeBytes: d.SizeBytes, MimeType: d.MimeType,
 		GeneratedAt: evidence.DeclaredTime(d.GeneratedAt), ReceivedAt: at, ReferencesSHA256: references.SHA256(),
 	}.AppendCanonical(nil)
-	e := evidence.NewEnvelope(evidence.NewSigned(payload, by.Sign(payload), by.Key()))
+	signed, err := by.SignPayload(payload)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	e := evidence.NewEnvelope(signed)
 	e.References = &references
-	text, err := json.Marshal(e)
+	text, err = json.Marshal(e)
 	if err != nil {
 		o.t.Fatal(err)
 	}

@@ -361,7 +361,10 @@ func (l *ledger) register(o *organization, c *history.Call) {
 		GeneratedAt: evidence.DeclaredTime(r.GeneratedAt), ReceivedAt: received,
 		ReferencesSHA256: references.SHA256(),
 	}.AppendCanonical(nil)
-	v.payload, v.signature = string(payload), l.signer.Sign(payload)
+	v.payload = string(payload)
+	if v.signature, err = l.signer.Sign(payload); err != nil {
+		panic(err) // the simulation holds the key
+	}
 	data := map[string]any{
 		"recordId": v.recordID, "documentId": d.id, "companyReference": d.company, "source": d.source,
 		"documentReference": d.reference, "version": r.Version,
@@ -419,10 +422,13 @@ func (l *ledger) envelope(o *organization, d *document, number int32) []byte {
 	e.References = &evidence.References{
 		CompanyReference: d.company, Source: d.source, DocumentReference: d.reference, Version: int64(number), Salt: v.salt,
 	}
-	observed := l.signer.SignPayload(evidence.StatusPayload{
+	observed, err := l.signer.SignPayload(evidence.StatusPayload{
 		PublicID: v.publicID, PayloadSHA256: sha256.Sum256([]byte(v.payload)), Status: evidence.Status(d.status(number)),
 		ObservedAt: epoch.Add(time.Duration(l.now)).Truncate(time.Microsecond), Sequence: o.sequence,
 	}.AppendCanonical(nil))
+	if err != nil {
+		panic(err) // as above
+	}
 	e.StatusObservation = &observed
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)

@@ -43,7 +43,7 @@ func Sign(payload []byte) (evidence.Signed, error) {
 	if err != nil {
 		return evidence.Signed{}, err
 	}
-	return l.signer.SignPayload(payload), nil
+	return l.signer.SignPayload(payload)
 }
 
 // Simulate creates a history of many calls in a directory. The same seed gives the same history.
