@@ -196,7 +196,7 @@ func TestSigningAgent(t *testing.T) {
 		return errors.New("not yet")
 	})
 	var findings evidence.Findings
-	mustJSON(t, nil, &findings, "verify", receipt, file, "--trusted-keys", filepath.Join(dir, keyfiles.TrustedKeysFile))
+	mustJSON(t, nil, &findings, "verify", receipt, filepath.Join(dir, keyfiles.TrustedKeysFile), file)
 	if findings.Signature != evidence.Valid || findings.Inclusion != evidence.Valid || findings.Observation != evidence.Valid {
 		t.Errorf("%+v", findings)
 	}

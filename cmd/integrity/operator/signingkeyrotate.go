@@ -94,8 +94,8 @@ func (a signingKeys) keysRotateCommand() *cobra.Command {
 	})
 }
 
-// stageKey stages the next key, unless one is staged, and adds it to the trusted keys. It writes the staged file first:
-// after a crash in between, the same step picks up that key.
+// stageKey stages the next key, unless one is staged, and adds it to the trusted keys. The staged file is written before
+// them: after a crash in between, the same step picks up that key.
 func (a signingKeys) stageKey(
 	c *config.Config, f keyfiles.Files, trusted *evidence.TrustedKeys, kept *sshagent.Address, v *RotatedKey,
 ) (*evidence.TrustedKeys, error) {
@@ -104,15 +104,19 @@ func (a signingKeys) stageKey(
 		return nil, err
 	}
 	next, stage, err := nextKey(c.SigningSource(), f, kept)
-	if err == nil && stage != nil {
-		err = stage()
-	}
 	if err != nil {
 		return nil, err
 	}
 	changed, err := trusted.Add(next.Key(), evidence.FormatTime(a.Now()))
-	if err != nil {
+	switch {
+	case err != nil && stage != nil:
+		return nil, say.Errorf("the key %s: %w", next.Key().KeyID, err)
+	case err != nil:
 		return nil, say.Errorf("the staged key %s: %w; remove %s and stage another", next.Key().KeyID, err, f.Next)
+	case stage != nil:
+		if err := stage(); err != nil {
+			return nil, err
+		}
 	}
 	v.show(changed, next, current)
 	return changed, nil

@@ -318,12 +318,11 @@ func stageLogKey(
 		if err := record(key, stage == nil); err != nil {
 			return nil, err
 		}
-		if stage != nil {
-			if err := stage(); err != nil {
-				return nil, err
-			}
+		changed, err := trusted.AddLogKey(key)
+		if err == nil && stage != nil {
+			err = stage()
 		}
-		return trusted.AddLogKey(key)
+		return changed, err
 	})
 	return key, err
 }
