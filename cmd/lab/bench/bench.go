@@ -45,6 +45,8 @@ type Config struct {
 	Origins []string
 	// Import, if set, measures only an import of this number of declarations beside a quiet tenant.
 	Import int64
+	// Agent lets OpenSSH's agent keep the service's signing key.
+	Agent bool
 	// Profile is a directory for the first round's CPU profiles; empty: no profiles.
 	Profile  string
 	Progress func(line string)
@@ -155,7 +157,11 @@ func (r *run) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	r.closers = append(r.closers, func() error { r.lab.close(ctx); return nil })
-	if err := r.writeFiles(); err != nil {
+	err = r.writeFiles()
+	if err == nil && r.Agent {
+		err = r.keepInAgent(ctx, r.file(keyfiles.SigningKeyFile))
+	}
+	if err != nil {
 		return err
 	}
 	r.Progress(fmt.Sprintf("registering %d records to begin with", r.begin))

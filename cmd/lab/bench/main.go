@@ -129,6 +129,7 @@ func command(a *cli.App) *cobra.Command {
 		"only an import of this number of declarations (without a number 1,000,000), killed three times, "+
 			"beside a tenant that registers 5 a second")
 	f.Lookup("import").NoOptDefVal = "1000000"
+	f.BoolVar(&config.Agent, "agent", false, "OpenSSH's ssh-agent keeps the service's signing key")
 	f.StringVar(&config.Profile, "profile", "",
 		"directory for CPU profiles of the first round of every contender, for go tool pprof")
 	f.BoolVar(&asJSON, "json", false, "print JSON")

@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// connections is how many requests an agent works on at once. OpenSSH's agent works on one; the others wait in its
-	// sockets, so that it never waits for us.
+	// connections is how many requests an agent has at once. OpenSSH's agent works on one; the others wait in its sockets,
+	// so that it never waits for us. More connections made it no faster.
 	connections = 4
 	// waiting limits how long a signature waits for a connection, and answering how long the agent may take for it.
 	// A signature in a shard's transaction delays the shard for at most the sum.
