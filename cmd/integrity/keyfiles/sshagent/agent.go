@@ -204,7 +204,7 @@ func (p *pool) ask(request func(agent.Agent) error) error {
 		case ok && timeout.Timeout():
 			return p.hush(say.Errorf("the agent at %s does not answer within %s: restart it", p.socket, answering))
 		case !former:
-			return say.Errorf("the agent at %s broke off the connection: restart it: %w", p.socket, failed)
+			return say.Errorf("the agent at %s broke off the connection: start it as the user of this process: %w", p.socket, failed)
 		}
 	}
 }
