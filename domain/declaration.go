@@ -237,8 +237,13 @@ func (r Registrar) Prepare(
 	origin Origin, key KeyID, limits KeyLimits, d Declaration, receivedAt time.Time,
 ) (c *Register, err error) {
 	c = r.PrepareUnsigned(origin, key, limits, d, receivedAt)
-	c.signature, err = Sign(r.Signer, c.payload)
-	return c, err
+	return c, c.Presign()
+}
+
+// Presign signs a command of PrepareUnsigned, as Prepare does. It fails as Sign does.
+func (c *Register) Presign() (err error) {
+	c.signature, err = Sign(c.signer, c.payload)
+	return err
 }
 
 // PrepareUnsigned is Prepare for a declaration that will probably be refused or is already registered. Decide signs if

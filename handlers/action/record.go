@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
@@ -90,16 +92,13 @@ func (s *Records) registerAll(
 	registrations := make([]*domain.Register, len(declarations))
 	prepare := func(k int) {
 		i := sent[k]
-		errs[i] = edge.Contain(func() (err error) {
-			if k < signed {
-				registrations[i], err = registrar.Prepare(
-					c.Origin(), c.Access.Key, c.Access.Limits, declarations[i], c.ReceivedAt,
-				)
-				return err
-			}
+		errs[i] = edge.Contain(func() error {
 			registrations[i] = registrar.PrepareUnsigned(
 				c.Origin(), c.Access.Key, c.Access.Limits, declarations[i], c.ReceivedAt,
 			)
+			if k < signed && !signer.Kept() {
+				return registrations[i].Presign()
+			}
 			return nil
 		})
 	}
@@ -107,6 +106,9 @@ func (s *Records) registerAll(
 		prepare(0)
 	} else if err := s.inTurns(ctx, c.Access.Organization, admitted, prepare); err != nil {
 		return nil, err
+	}
+	if signer.Kept() {
+		presign(ctx, registrations, errs, sent[:min(signed, admitted)])
 	}
 	for _, i := range sent[admitted:] {
 		errs[i] = eventstore.QueueFull()
@@ -128,6 +130,31 @@ func (s *Records) registerAll(
 		}
 	}
 	return registrations, nil
+}
+
+// presignedAtOnce is how many signatures a request waits for at once, if another program keeps the signing key.
+const presignedAtOnce = 4
+
+// presign signs these registrations outside the organization's turns, because waiting for another program takes no
+// processor.
+func presign(ctx context.Context, registrations []*domain.Register, errs []error, these []int) {
+	var waiting errgroup.Group
+	waiting.SetLimit(presignedAtOnce)
+	for _, i := range these {
+		if errs[i] != nil {
+			continue
+		}
+		waiting.Go(func() error {
+			errs[i] = edge.Contain(func() error {
+				if ctx.Err() != nil {
+					return unprepared()
+				}
+				return registrations[i].Presign()
+			})
+			return nil
+		})
+	}
+	_ = waiting.Wait() // the errors are in errs
 }
 
 // Record finds a record of a company that the key may use. Any other record is unknown.
