@@ -32,8 +32,6 @@ const (
 	answering = 2 * time.Second
 	// pause is how long an agent that did not answer is not asked again. Meanwhile every signature fails at once.
 	pause = time.Second
-	// maxReply is the largest answer that is read, far more than the list of all keys of any agent.
-	maxReply = 1 << 20
 )
 
 // Agents are the agents that a process uses. All keys of an agent share one pool of connections. The methods are safe
@@ -129,22 +127,16 @@ func newPool(socket string) *pool {
 	return p
 }
 
-// connection counts what is read for one request, and remembers whether reading or writing failed. It has no method
-// Close: agent.NewClient would start a goroutine that reads ahead.
+// connection remembers whether reading or writing failed. It has no method Close: agent.NewClient would start a
+// goroutine that reads ahead.
 type connection struct {
 	conn   net.Conn
-	left   int   // bytes that may be read
 	failed error // the connection is of no use any more
 	agent  agent.Agent
 }
 
 func (c *connection) Read(b []byte) (int, error) {
-	if len(b) > c.left {
-		c.failed = say.Errorf("the answer is longer than %d bytes", maxReply)
-		return 0, c.failed
-	}
 	n, err := c.conn.Read(b)
-	c.left -= n
 	if err != nil {
 		c.failed = err
 	}
@@ -184,7 +176,6 @@ func (p *pool) ask(request func(agent.Agent) error) error {
 			c = &connection{conn: conn}
 			c.agent = agent.NewClient(c)
 		}
-		c.left = maxReply
 		err := c.conn.SetDeadline(time.Now().Add(answering))
 		if err == nil {
 			err = request(c.agent)

@@ -345,7 +345,7 @@ func TestHostileAgents(t *testing.T) {
 		"no answer":    answer(0),
 		"truncated":    answer(100, 14, 0),
 		"huge":         answer(1<<32 - 1),
-		"too long":     answer(2<<20, 14),
+		"too long":     answer(16<<20+1, 14),
 		"failure":      answer(1, 5),
 		"success":      answer(1, 6),
 		"unknown":      answer(1, 255),
@@ -396,6 +396,63 @@ func TestHostileAgents(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSilentAgent: an agent that does not answer is not asked again at once, so signatures fail at once.
+func TestSilentAgent(t *testing.T) {
+	t.Parallel()
+	_, key := keyring(t)
+	s := serve(t, func(net.Conn) {})
+	signer := s.signer(key)
+	for try := 1; ; try++ {
+		if err := signer.Check(); err == nil || !strings.Contains(err.Error(), "does not answer within") {
+			t.Fatal(err)
+		}
+		opened := s.opened.Load()
+		for range 100 {
+			if signer.Check() == nil {
+				t.Fatal("signed")
+			}
+		}
+		if s.opened.Load() == opened {
+			return
+		}
+		if try == 5 { // the machine may have stopped for a second
+			t.Fatal("the agent was asked again at once")
+		}
+	}
+}
+
+// TestSlowAgent: whoever waits too long for a connection is refused, and the agent serves the others.
+func TestSlowAgent(t *testing.T) {
+	t.Parallel()
+	ring, key := keyring(t)
+	s := serve(t, honest(slow{ring.(agent.ExtendedAgent)}))
+	signer := s.signer(key)
+	var signed, refused atomic.Int64
+	var all sync.WaitGroup
+	for range 64 {
+		all.Go(func() {
+			switch err := signer.Check(); {
+			case err == nil:
+				signed.Add(1)
+			case strings.Contains(err.Error(), "is too slow"):
+				refused.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if signed.Load() == 0 || refused.Load() < 40 {
+		t.Errorf("%d signed, %d refused", signed.Load(), refused.Load())
+	}
+}
+
+// slow is an agent that takes its time.
+type slow struct{ agent.ExtendedAgent }
+
+func (s slow) SignWithFlags(key ssh.PublicKey, data []byte, flags agent.SignatureFlags) (*ssh.Signature, error) {
+	time.Sleep(1200 * time.Millisecond)
+	return s.ExtendedAgent.SignWithFlags(key, data, flags)
 }
 
 // TestRestartedAgent: requests on connections of the former process are sent again.
