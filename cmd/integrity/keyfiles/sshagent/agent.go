@@ -1,7 +1,6 @@
 package sshagent
 
 import (
-	"bytes"
 	"context"
 	"crypto"
 	"crypto/ed25519"
@@ -275,9 +274,6 @@ func (p *pool) find(at Address) (public ed25519.PublicKey, err error) {
 		)
 	}
 	parsed, err := ssh.ParsePublicKey(keys[i].Blob)
-	if err == nil && !bytes.Equal(parsed.Marshal(), keys[i].Blob) {
-		err = say.New("it has another spelling")
-	}
 	if err != nil {
 		return nil, say.Errorf("the agent at %s returned the key %s malformed: %w", p.socket, at.Fingerprint, err)
 	}

@@ -42,7 +42,7 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"agent:", "agent:run/s?key=" + name, "agent://run/s?key=" + name, "agent:///?" + name, "agent:///run/s",
+		"agent:", "agent://?key=" + name, "agent:run/s?key=" + name, "agent://run/s?key=" + name, "agent:///?" + name, "agent:///run/s",
 		"agent:///run/s?key=", "agent:///run/s?key=MD5:00", "agent:///run/s?key=" + name + "=", "agent:///run/s?key=" + name[:49],
 		"agent:///run/s?key=" + name + "&key=" + name, "agent:///run/s?x=1&key=" + name, "agent:///run/s?key=" + name + "#x",
 		"agent:///run/%00?key=" + name, "agent://me@/run/s?key=" + name, "agent://host:1/run/s?key=" + name,
