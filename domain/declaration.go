@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
-	"fmt"
 	"regexp"
 	"strings"
 	"time"
@@ -183,7 +182,7 @@ type Registrar struct {
 func Sign(signer *evidence.Signer, payload []byte) (string, error) {
 	signature, err := signer.Sign(payload)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", Unavailable(
+		return "", say.Errorf("%w: %w", Unavailable(
 			"The service's signing key does not answer at the moment, so nothing is signed; send the request again later.",
 		), err)
 	}

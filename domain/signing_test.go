@@ -68,8 +68,11 @@ func TestSignerAway(t *testing.T) {
 	cause := errors.New("away")
 	key.away = cause
 	for name, failed := range map[string]func() error{
-		"Sign":    func() error { _, err := Sign(w.registrar.Signer, []byte("x")); return err },
-		"Prepare": func() error { _, err := w.registrar.Prepare(w.origin, w.key, w.limits, declaration("d"), w.now); return err },
+		"Sign": func() error { _, err := Sign(w.registrar.Signer, []byte("x")); return err },
+		"Prepare": func() error {
+			_, err := w.registrar.Prepare(w.origin, w.key, w.limits, declaration("d"), w.now)
+			return err
+		},
 		"Presign": unsigned.Presign,
 		"Certify": func() error {
 			_, err := w.registrar.Certify(w.origin, MemberID{}, ArtifactVersionID{}, [32]byte{}, 1, Published{}, w.now)

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"sync"
 	"time"
@@ -118,7 +117,7 @@ func (s *service) signs(context.Context) error {
 		s.log.Error(nothingSigned, "reason", err)
 	}
 	if s.signing.err != nil {
-		s.signing.err = fmt.Errorf("%w: %w", domain.Unavailable("The service's signing key does not answer."), s.signing.err)
+		s.signing.err = say.Errorf("%w: %w", domain.Unavailable("The service's signing key does not answer."), s.signing.err)
 	}
 	return s.signing.err
 }

@@ -87,8 +87,8 @@ type Signer struct {
 	begin   func() (end func()) // nil: no observer
 }
 
-// NewSigner returns a Signer for a private key: an ed25519.PrivateKey, or a key that another program keeps. Such a key is
-// given the whole message and signs pure Ed25519, like an ed25519.PrivateKey. NewSigner fails only if the key is
+// NewSigner returns a Signer for a private key: an ed25519.PrivateKey, or a key that another program keeps. Such a key
+// is given the whole message and signs pure Ed25519, like an ed25519.PrivateKey. NewSigner fails only if the key is
 // malformed.
 func NewSigner(private crypto.Signer) (*Signer, error) {
 	if own, ok := private.(ed25519.PrivateKey); ok {

@@ -93,7 +93,8 @@ func (c *Config) settings() []Setting {
 			Help: "directory of the embedded PostgreSQL and of the key files"},
 		{Name: "SIGNING_KEY", Secret: true,
 			value: text(
-				&c.SigningKey, "an Ed25519 private key, PKCS#8 in PEM, or agent:///SOCKET?key=SHA256:… for one that an ssh-agent keeps",
+				&c.SigningKey,
+				"an Ed25519 private key, PKCS#8 in PEM, or agent:///SOCKET?key=SHA256:… for one that an ssh-agent keeps",
 			),
 			Help: "signing key (default: signing-key.pem in the data directory)"},
 		{Name: "TRUSTED_KEYS", value: text(&c.TrustedKeys, "the path of a trusted-keys file"),

@@ -78,8 +78,8 @@ func (s Source) private(kind, made string) (*evidence.Signer, error) {
 	return signer, nil
 }
 
-// Parse reads a private key in PEM, or the address of a key in an agent. The agent is not asked if the trusted-keys file
-// has the key, so the service starts without it.
+// Parse reads a private key in PEM, or the address of a key in an agent. The agent is not asked if the trusted-keys
+// file has the key, so the service starts without it.
 func (s Source) Parse(text []byte) (*evidence.Signer, error) {
 	if !sshagent.IsAddress(string(text)) {
 		return evidence.ParseSignerPEM(text)

@@ -249,7 +249,9 @@ func (d *doctor) keys() {
 			say.Sentencef("registration answers 503; see the operators' manual, Rotations: Signing key; then SIGHUP"),
 		)
 	} else if err := signer.Check(); err != nil {
-		d.fail(check, said(err), say.Sentencef("registration and evidence answer 503 until the agent signs; no restart is needed"))
+		d.fail(
+			check, said(err), say.Sentencef("registration and evidence answer 503 until the agent signs; no restart is needed"),
+		)
 	} else {
 		d.ok(check, say.Sentencef("signing key %s, trusted", signer.Key().KeyID))
 	}

@@ -122,7 +122,9 @@ func (d *doctor) transparency(ctx context.Context, pool *pgxpool.Pool, issuer st
 		signer, err := d.cfg.LogSource().LogSigner(transparency.LogName(issuer), trusted)
 		if err == nil {
 			if away := signer.Check(); away != nil {
-				d.warn(check, said(away), say.Sentencef("no checkpoint is signed until the agent signs; nothing else depends on it"))
+				d.warn(
+					check, said(away), say.Sentencef("no checkpoint is signed until the agent signs; nothing else depends on it"),
+				)
 			}
 		}
 		if err == nil {

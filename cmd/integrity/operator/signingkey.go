@@ -75,8 +75,8 @@ func (a signingKeys) keysGenerateCommand() *cobra.Command {
 	})
 }
 
-// signerAt returns the key of an agent that has this address, or the key in the file with this path, which it creates if
-// it does not exist.
+// signerAt returns the key of an agent that has this address, or the key in the file with this path, which it creates
+// if it does not exist.
 func (a signingKeys) signerAt(of keyfiles.Source, path string) (signer *evidence.Signer, err error) {
 	if sshagent.IsAddress(path) {
 		if signer, err = of.Parse([]byte(path)); err == nil {

@@ -94,8 +94,8 @@ func (a signingKeys) keysRotateCommand() *cobra.Command {
 	})
 }
 
-// stageKey stages the next key, unless one is staged, and adds it to the trusted keys. The staged file is written before
-// them: after a crash in between, the same step picks up that key.
+// stageKey stages the next key, unless one is staged, and adds it to the trusted keys. The staged file is written
+// before them: after a crash in between, the same step picks up that key.
 func (a signingKeys) stageKey(
 	c *config.Config, f keyfiles.Files, trusted *evidence.TrustedKeys, kept *sshagent.Address, v *RotatedKey,
 ) (*evidence.TrustedKeys, error) {

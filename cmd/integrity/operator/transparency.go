@@ -299,9 +299,9 @@ func (a signingKeys) recordedLogKey(
 	return key, err
 }
 
-// stageLogKey creates the log's next key, unless one is staged, and adds it to the trusted keys. If kept is not nil, that
-// key of an agent is the next one. record runs before the new key is written to a file, so a staged key that the database
-// does not know was created elsewhere.
+// stageLogKey creates the log's next key, unless one is staged, and adds it to the trusted keys. If kept is not nil,
+// that key of an agent is the next one. record runs before the new key is written to a file, so a staged key that the
+// database does not know was created elsewhere.
 func stageLogKey(
 	cfg *config.Config, name string, kept *sshagent.Address, record func(key evidence.LogKey, staged bool) error,
 ) (key evidence.LogKey, err error) {

@@ -153,13 +153,15 @@ func (c *connection) Write(b []byte) (int, error) {
 // ask sends one request. Requests are served in the order in which they came. If a connection from before turns out to
 // be closed, the request is sent again on a new one: a signature of the same bytes is the same signature.
 func (p *pool) ask(request func(agent.Agent) error) error {
-	waited := time.NewTimer(waiting)
-	defer waited.Stop()
+	patience, cancel := context.WithTimeout(context.Background(), waiting)
+	defer cancel()
 	var c *connection
 	select {
 	case c = <-p.idle:
-	case <-waited.C:
-		return say.Errorf("the agent at %s is too slow: %s were not enough for the requests before this one", p.socket, waiting)
+	case <-patience.Done():
+		return say.Errorf(
+			"the agent at %s is too slow: %s were not enough for the requests before this one", p.socket, waiting,
+		)
 	}
 	defer func() { p.idle <- c }()
 	if err := p.silence(); err != nil {
@@ -194,7 +196,9 @@ func (p *pool) ask(request func(agent.Agent) error) error {
 		case ok && timeout.Timeout():
 			return p.hush(say.Errorf("the agent at %s does not answer within %s: restart it", p.socket, answering))
 		case !former:
-			return say.Errorf("the agent at %s broke off the connection: start it as the user of this process: %w", p.socket, failed)
+			return say.Errorf(
+				"the agent at %s broke off the connection: start it as the user of this process: %w", p.socket, failed,
+			)
 		}
 	}
 }

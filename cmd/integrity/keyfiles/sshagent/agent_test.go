@@ -356,8 +356,8 @@ func TestHostileAgents(t *testing.T) {
 			if !read(conn) {
 				return
 			}
-			for i := range byte(40) {
-				if _, err := conn.Write([]byte{i & 0}); err != nil {
+			for range 40 {
+				if _, err := conn.Write([]byte{0}); err != nil {
 					return
 				}
 				time.Sleep(200 * time.Millisecond)
