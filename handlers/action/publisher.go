@@ -71,9 +71,11 @@ func (s *Comparisons) PublisherStatement(
 	if found.Name != nil {
 		payload.Name, payload.StatedAt = &found.Name.Name.Body, new(micros(found.Name.StatedAt))
 	}
-	raw, err := edge.Encode(evidence.PublisherStatement{
-		Contract: evidence.PublisherContract, Signed: signer.SignPayload(payload.AppendCanonical(nil)),
-	})
+	signature, err := signed(signer, payload.AppendCanonical(nil))
+	if err != nil {
+		return edge.Response{}, err
+	}
+	raw, err := edge.Encode(evidence.PublisherStatement{Contract: evidence.PublisherContract, Signed: *signature})
 	return edge.Response{Raw: raw, ContentType: edge.JSONType, Cache: edge.NoStore}, err
 }
 
