@@ -130,7 +130,11 @@ function verdict(findings, compared) {
   if (findings.observedStatus === "superseded") {
     return ["historical", "MATCH_HISTORICAL"];
   }
-  return [findings.observedStatus === "current" ? "current" : "match", "MATCH_CURRENT"];
+  if (findings.observedStatus === "current") {
+    return ["current", "MATCH_CURRENT"];
+  }
+  // A public receipt has no state: the record may have been revoked before it was downloaded.
+  return ["match", "MATCH_HISTORICAL"];
 }
 
 function showFindings(findings, trust, from, compared) {
