@@ -13,8 +13,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// DNS is a DNS server on loopback, over UDP and TCP. It knows the names that a test gives it. It is safe for concurrent
-// use.
+// DNS is a DNS server on loopback, over UDP and TCP. It knows the names that a test gives it, and
+// name servers of every top-level domain. It is safe for concurrent use.
 type DNS struct {
 	Address string // host:port
 
@@ -23,6 +23,7 @@ type DNS struct {
 	hosts map[string]netip.Addr
 	fails dnsmessage.RCode // of every answer; 0: none
 	mute  bool
+	lies  bool
 	asked int
 }
 
@@ -55,10 +56,14 @@ func (s *DNS) Text(name string, texts ...string) {
 	}
 }
 
-// Host sets the address of a name.
+// Host sets the address of a name; an empty one removes it.
 func (s *DNS) Host(name, address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if address == "" {
+		delete(s.hosts, name+".")
+		return
+	}
 	s.hosts[name+"."] = netip.MustParseAddr(address)
 }
 
@@ -68,6 +73,13 @@ func (s *DNS) Fail(code dnsmessage.RCode, mute bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fails, s.mute = code, mute
+}
+
+// Lie makes every later answer say that the name does not exist.
+func (s *DNS) Lie() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lies = true
 }
 
 // Asked returns the number of questions.
@@ -141,6 +153,10 @@ func (s *DNS) answer(message []byte, most int) []byte {
 	header := dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 1}
 	switch {
 	case s.fails != 0:
+	case s.lies:
+		answer.RCode = dnsmessage.RCodeNameError
+	case q.Type == dnsmessage.TypeNS && strings.Count(name, ".") == 1:
+		answer.Answers = []dnsmessage.Resource{{Header: header, Body: &dnsmessage.NSResource{NS: q.Name}}}
 	case !known && !isHost:
 		answer.RCode = dnsmessage.RCodeNameError
 	case q.Type == dnsmessage.TypeTXT:

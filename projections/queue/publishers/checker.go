@@ -6,9 +6,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"log/slog"
+	"maps"
 	mathrand "math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,10 +46,12 @@ type Config struct {
 const (
 	checkEvery = time.Minute // between two rounds
 	checkLease = 10 * time.Minute
-	roundRows  = 64 // rows of a shard in a round
+	roundRows  = 64 // of all shards in a round, so that it ends long before its leases do
 	parallel   = 8  // checks of a round at once
-	// AskEvery is the least time between two checks of a domain that an owner asks for.
+	// AskEvery is the least time between two checks of a domain that an owner asks for. MaxAsked is the number of checks
+	// of an organization in that time: an owner who removes a domain and adds it again does not get more.
 	AskEvery = time.Minute
+	MaxAsked = 5
 
 	daily       = 24 * time.Hour
 	afterNo     = 6 * time.Hour // so that a domain that is proven again does not fail for a whole day
@@ -55,8 +59,6 @@ const (
 	// A domain that is not proven yet is checked hourly for two days and daily for a month; then an owner asks.
 	eagerFor   = 2 * 24 * time.Hour
 	waitingFor = 30 * 24 * time.Hour
-	// suspicious is the number of proven domains that all fail in a round from which the round counts for none.
-	suspicious = 3
 	asking     = 32 // checks at once that owners have asked for
 )
 
@@ -66,6 +68,15 @@ type Checker struct {
 	client *outbound.Client
 	turns  *fair.Semaphore[domain.OrganizationID]
 	loop   *queue.Loop
+
+	mu    sync.Mutex
+	asked map[domain.OrganizationID]asked // of this process
+}
+
+// asked counts the checks that the owners of an organization have asked for in AskEvery.
+type asked struct {
+	since time.Time
+	n     int
 }
 
 // New returns a Checker.
@@ -76,7 +87,7 @@ func New(c Config) (*Checker, error) {
 	if c.Resolver == nil {
 		c.Resolver = NewResolver("")
 	}
-	w := &Checker{Config: c, client: newClient(c)}
+	w := &Checker{Config: c, client: newClient(c), asked: map[domain.OrganizationID]asked{}}
 	w.turns = fair.NewSemaphore[domain.OrganizationID](fair.Limits{
 		Most: asking, Each: 1, Line: domain.MaxPublisherDomains,
 	})
@@ -99,7 +110,7 @@ var (
 	take   = cluster.SQL(`UPDATE {publisher_checks} c SET due_at = $3
 	FROM (SELECT statement_id FROM {publisher_checks} WHERE shard = $1 AND due_at <= $2 ORDER BY due_at LIMIT $4 FOR UPDATE SKIP LOCKED) d
 	WHERE c.shard = $1 AND c.statement_id = d.statement_id
-	RETURNING c.statement_id, c.organization_id`)
+	RETURNING c.statement_id, c.organization_id, c.due_at`)
 	findTaken = cluster.SQL(`SELECT ` + projections.PublisherDomainColumns + `
 	FROM unnest($2::uuid[], $3::uuid[]) AS n(id, organization_id)
 	JOIN LATERAL (SELECT statement_id, organization_id, domain_id, added_at, method, checked_at, failed_days, failed_at, lapsed_at
@@ -107,131 +118,186 @@ var (
 	JOIN LATERAL (SELECT body FROM {texts}
 		WHERE shard = $1 AND organization_id = p.organization_id AND id = p.domain_id OFFSET 0) t ON true
 	WHERE t.body IS NOT NULL`)
-	note     = cluster.SQL(`UPDATE {publisher_checks} SET due_at = $3, tried_at = $4, found = $5 WHERE shard = $1 AND statement_id = $2`)
-	noteLast = cluster.SQL(`UPDATE {publisher_checks} SET due_at = 'infinity', tried_at = $3, found = $4
-	WHERE shard = $1 AND statement_id = $2`)
-	ask = cluster.SQL(`INSERT INTO {publisher_checks} AS c (shard, statement_id, organization_id, due_at, asked_at, found)
-	VALUES ($1, $2, $3, $4, $5, '')
-	ON CONFLICT (shard, statement_id) DO UPDATE SET asked_at = excluded.asked_at
-		WHERE c.asked_at IS NULL OR c.asked_at <= $6
-	RETURNING true`)
+	// Only the last one who has moved due_at notes what it has found. An older look never overwrites a newer one.
+	note = cluster.SQL(`UPDATE {publisher_checks} SET due_at = $4, tried_at = $5, found = $6
+	WHERE shard = $1 AND statement_id = $2 AND due_at = $3`)
+	noteLast = cluster.SQL(`UPDATE {publisher_checks} SET due_at = 'infinity', tried_at = $4, found = $5
+	WHERE shard = $1 AND statement_id = $2 AND due_at = $3`)
+	forget = cluster.SQL(
+		`DELETE FROM {publisher_checks} WHERE shard = $1 AND statement_id = ANY($2::uuid[]) AND due_at = $3`,
+	)
+	// A row exists from the addition of a domain to its removal, so that asking never inserts one.
+	ask = cluster.SQL(`UPDATE {publisher_checks} SET asked_at = $3, due_at = $4
+	WHERE shard = $1 AND statement_id = $2 AND (asked_at IS NULL OR asked_at <= $5)
+	RETURNING due_at`)
+	othersProven = queue.Due(`SELECT FROM {publisher_domains}
+		WHERE shard = s.shard AND organization_id <> $2 AND removed_at IS NULL AND lapsed_at IS NULL AND checked_at > $3`)
 )
 
 // takenRow is a row of the queue that this process holds until its lease ends.
 type takenRow struct {
 	Statement    domain.StatementID
 	Organization domain.OrganizationID
+	Lease        time.Time // its due_at
 }
 
-// looked is a domain that a round has looked at.
-type looked struct {
+// held is a domain whose row this process holds.
+type held struct {
 	domain.PublisherDomain
-	sighting Sighting
+	lease time.Time
 }
 
-// Round checks the domains that are due, and reports whether more may be due.
+// Round checks domains that are due, and reports whether more may be due. It records each result at once.
 func (c *Checker) Round(ctx context.Context) (more bool, failed error) {
-	now := c.Now()
-	shards, failed := queue.DueIn(ctx, c.Pool, c.Shards, anyDue, now)
-	var all []*looked
+	shards, failed := queue.DueIn(ctx, c.Pool, c.Shards, anyDue, c.Now())
+	var all []held
+	left := roundRows
 	failed = errors.Join(failed, eventstore.EachShard(ctx, c.Pool, shards,
 		func(ctx context.Context, shard domain.Shard) error {
-			taken, err := statement.All(ctx, c.Pool, "take domains to check", pgx.RowToStructByPos[takenRow], take,
-				shard, now, now.Add(checkLease), roundRows)
-			if err != nil || len(taken) == 0 {
-				return err
-			}
-			more = more || len(taken) == roundRows
-			found, err := statement.All(ctx, c.Pool, "read domains to check", projections.ScanPublisherDomain, findTaken,
-				shard, statement.Column(taken, func(r takenRow) domain.StatementID { return r.Statement }),
-				statement.Column(taken, func(r takenRow) domain.OrganizationID { return r.Organization }))
-			for _, d := range found {
-				all = append(all, &looked{PublisherDomain: d})
-			}
+			found, taken, err := c.take(ctx, shard, left)
+			all, left = append(all, found...), left-taken
 			return err
 		}))
-	c.lookAtAll(ctx, all)
-	if ctx.Err() != nil { // an interrupted look has seen nothing
-		return false, failed
-	}
-	trusted := c.trusts(all)
-	for _, l := range all {
-		failed = errors.Join(failed, c.record(ctx, l, trusted))
-	}
-	return more, failed
-}
-
-func (c *Checker) lookAtAll(ctx context.Context, all []*looked) {
-	var wait sync.WaitGroup
-	places := make(chan struct{}, parallel)
-	for _, l := range all {
+	var (
+		wait      sync.WaitGroup
+		mu        sync.Mutex
+		uncounted int
+		places    = make(chan struct{}, parallel)
+	)
+	for _, d := range all {
 		places <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-places }()
-			l.sighting = c.Look(ctx, l.Domain.Body, l.Organization)
+			seen := c.Look(ctx, d.Domain.Body, d.Organization)
+			if ctx.Err() != nil { // an interrupted look has seen nothing
+				return
+			}
+			counted, err := c.record(ctx, d, seen)
+			mu.Lock()
+			defer mu.Unlock()
+			if failed = errors.Join(failed, err); !counted {
+				uncounted++
+			}
 		})
 	}
 	wait.Wait()
+	if uncounted > 0 {
+		c.Log.Warn("failed checks do not count, because they may be this service's own failure: check its resolver and network",
+			"domains", uncounted)
+	}
+	return left == 0 && ctx.Err() == nil, failed
 }
 
-// trusts reports whether the failures of a round count. They do not if every one of several proven domains has failed:
-// then the service's own network or resolver is the likely cause.
-func (c *Checker) trusts(all []*looked) bool {
-	proven, kept := 0, 0
-	for _, l := range all {
-		if l.CheckedAt != nil && l.LapsedAt == nil {
-			proven++
-			if l.sighting.Method() != "" {
-				kept++
-			}
-		}
+// take takes at most most rows of a shard, and returns their domains. A row without a domain is deleted.
+func (c *Checker) take(ctx context.Context, shard domain.Shard, most int) (list []held, taken int, err error) {
+	now := c.Now()
+	rows, err := statement.All(ctx, c.Pool, "take domains to check", pgx.RowToStructByPos[takenRow], take,
+		shard, now, now.Add(checkLease), most)
+	if err != nil || len(rows) == 0 {
+		return nil, 0, err
 	}
-	if proven < suspicious || kept > 0 {
-		return true
+	lost := map[domain.StatementID]bool{}
+	for _, r := range rows {
+		lost[r.Statement] = true
 	}
-	c.Log.Warn("no domain could be proven in this round, so no failure counts: check the service's resolver and network",
-		"domains", proven)
-	return false
+	found, err := statement.All(ctx, c.Pool, "read domains to check", projections.ScanPublisherDomain, findTaken,
+		shard, statement.Column(rows, func(r takenRow) domain.StatementID { return r.Statement }),
+		statement.Column(rows, func(r takenRow) domain.OrganizationID { return r.Organization }))
+	if err != nil {
+		return nil, len(rows), err
+	}
+	lease := rows[0].Lease
+	for _, d := range found {
+		delete(lost, d.ID)
+		list = append(list, held{d, lease})
+	}
+	if len(lost) > 0 {
+		err = statement.Exec(
+			ctx, c.Pool, "forget removed domains", forget, shard, slices.Collect(maps.Keys(lost)), lease,
+		)
+	}
+	return list, len(rows), err
 }
 
-// record records what a round has seen of a domain, and when it is checked again.
-func (c *Checker) record(ctx context.Context, l *looked, trusted bool) error {
-	method, denied := l.sighting.Method(), trusted && l.sighting.denies(l.Method)
-	if method != "" || denied {
-		err := c.Do(ctx, &domain.RecordDomainCheck{
-			Origin: domain.Origin{
-				Organization: l.Organization, Actor: domain.SystemActor, RequestID: "publisher-" + rand.Text(),
-			},
-			Domain: l.ID, Method: method,
-		})
-		if refused, ok := errors.AsType[*domain.Error](err); ok && refused.Code == domain.NotFound {
-			return nil // it was removed meanwhile
-		}
-		if err != nil {
-			return say.Errorf("statement %s: %w", l.ID, err)
+// counts reports whether a denial counts: the service's own network or resolver may be its cause. The resolver must
+// know the domain's top-level domain. Beside that, another organization must have been proven in the last day, if
+// there is one that has been proven at all.
+func (c *Checker) counts(ctx context.Context, d *domain.PublisherDomain) (bool, error) {
+	if !c.knowsTop(ctx, d.Domain.Body) {
+		return false, nil
+	}
+	for _, since := range []time.Time{c.Now().Add(-daily), {}} {
+		shards, err := queue.DueIn(ctx, c.Pool, c.Shards, othersProven, d.Organization, since)
+		if err != nil || len(shards) > 0 {
+			return err == nil && !since.IsZero(), err
 		}
 	}
-	return c.note(ctx, &l.PublisherDomain, l.sighting, denied)
+	return true, nil
 }
 
-// note stores what a check has found, and when the next one is due.
-func (c *Checker) note(ctx context.Context, d *domain.PublisherDomain, s Sighting, denied bool) error {
+// record records what a round has seen of a domain, and when it is checked again. counted is false for a denial that
+// does not count.
+func (c *Checker) record(ctx context.Context, d held, s Sighting) (counted bool, _ error) {
+	if s.Method() != "" {
+		if err := c.execute(ctx, &d.PublisherDomain, s.Method()); err != nil {
+			return true, err
+		}
+		_, err := c.note(ctx, d, s, false)
+		return true, err
+	}
+	if d.CheckedAt == nil || d.LapsedAt != nil || !s.denies(d.Method) {
+		_, err := c.note(ctx, d, s, false)
+		return true, err
+	}
+	counted, failed := c.counts(ctx, &d.PublisherDomain)
+	// A denial is noted first: it is void if the row has been taken by another look meanwhile, which may have proven it.
+	mine, err := c.note(ctx, d, s, counted)
+	if counted && mine && err == nil {
+		err = c.execute(ctx, &d.PublisherDomain, "")
+	}
+	return counted, errors.Join(failed, err)
+}
+
+// execute records a proof, or a denial if method is empty.
+func (c *Checker) execute(ctx context.Context, d *domain.PublisherDomain, method domain.ProofMethod) error {
+	err := c.Do(ctx, &domain.RecordDomainCheck{
+		Origin: domain.Origin{
+			Organization: d.Organization, Actor: domain.SystemActor, RequestID: "publisher-" + rand.Text(),
+		},
+		Domain: d.ID, Method: method,
+	})
+	if refused, ok := errors.AsType[*domain.Error](err); ok && refused.Code == domain.NotFound {
+		return nil // it was removed meanwhile
+	}
+	if err != nil {
+		return say.Errorf("statement %s: %w", d.ID, err)
+	}
+	return nil
+}
+
+// note stores what a check has found, and when the next one is due. It reports whether the row was still this
+// process's.
+func (c *Checker) note(ctx context.Context, d held, s Sighting, denied bool) (mine bool, err error) {
 	now := c.Now()
 	wait, age := daily, now.Sub(d.AddedAt)
+	query, args := note, []any{d.Organization.Shard(), d.ID, d.lease}
 	switch state := d.State(now); {
 	case s.Method() != "":
 	case state == domain.DomainLapsed, state == domain.DomainWaiting && age >= waitingFor:
-		return statement.Exec(ctx, c.Pool, "note a check", noteLast, d.Organization.Shard(), d.ID, now, s.word())
+		query = noteLast
 	case state == domain.DomainWaiting && age >= eagerFor:
 	case state == domain.DomainWaiting, !denied:
 		wait = afterUnsure
 	default:
 		wait = afterNo
 	}
-	wait -= time.Duration(mathrand.Int64N(int64(wait / 24))) //nolint:gosec // jitter, so that checks spread over the day
-	return statement.Exec(
-		ctx, c.Pool, "note a check", note, d.Organization.Shard(), d.ID, now.Add(wait), now, s.word(),
-	)
+	if query == note {
+		wait -= time.Duration(mathrand.Int64N(int64(wait / 24))) //nolint:gosec // jitter, so that checks spread over the day
+		args = append(args, now.Add(wait))
+	}
+	// The look was made, so that it is noted although the process may be ending.
+	rows, err := statement.Try(context.WithoutCancel(ctx), c.Pool, "note a check", query, append(args, now, s.word())...)
+	return rows > 0, err
 }
 
 // word returns what is stored of a sighting: the answers of DNS and of the file.
@@ -258,16 +324,21 @@ func (c *Checker) Ask(
 	}
 	defer release()
 	now := c.Now()
-	_, free, err := statement.First(ctx, c.Pool, "ask for a check", pgx.RowTo[bool], ask,
-		d.Organization.Shard(), d.ID, d.Organization, now.Add(daily), now, now.Add(-AskEvery))
+	lease, free, err := time.Time{}, c.mayAsk(d.Organization, now), error(nil)
+	if free {
+		lease, free, err = statement.First(ctx, c.Pool, "ask for a check", pgx.RowTo[time.Time], ask,
+			d.Organization.Shard(), d.ID, now, now.Add(checkLease), now.Add(-AskEvery))
+	}
 	switch {
 	case err != nil:
 		return Sighting{}, err
-	case !free:
+	case !free: // or removed a moment ago
 		return Sighting{}, domain.Refuse(
-			domain.RateLimited, "A domain is checked at most once a minute; wait a minute and ask again.",
+			domain.RateLimited, "A domain is checked at most once a minute, and at most %d domains of an organization; "+
+				"wait a minute and ask again.", MaxAsked,
 		).After(AskEvery)
 	}
+	c.countAsked(d.Organization)
 	s := c.Look(ctx, d.Domain.Body, d.Organization)
 	if ctx.Err() != nil {
 		return s, ctx.Err()
@@ -277,5 +348,25 @@ func (c *Checker) Ask(
 			return s, err
 		}
 	}
-	return s, c.note(ctx, &d, s, false)
+	_, err = c.note(ctx, held{d, lease}, s, false)
+	return s, err
+}
+
+// mayAsk reports whether an organization may ask for one more check.
+func (c *Checker) mayAsk(o domain.OrganizationID, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.asked, func(_ domain.OrganizationID, a asked) bool { return now.Sub(a.since).Abs() >= AskEvery })
+	if _, found := c.asked[o]; !found {
+		c.asked[o] = asked{since: now}
+	}
+	return c.asked[o].n < MaxAsked
+}
+
+func (c *Checker) countAsked(o domain.OrganizationID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.asked[o]
+	a.n++
+	c.asked[o] = a
 }

@@ -3,7 +3,6 @@ package publishers
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"io"
@@ -31,7 +30,12 @@ const (
 	Proves  Answer = "proves"  // it has the organization's id
 	Other   Answer = "other"   // it has the id of another organization, or another text
 	Nothing Answer = "nothing" // it does not exist
-	Unsure  Answer = "unsure"  // nobody has answered
+	Unsure  Answer = "unsure"  // no name server has answered
+
+	// Answers of a web server only.
+	TooLong     Answer = "long"        // the file is longer than maxFile
+	Failing     Answer = "failing"     // the server answers with an error, which is no word about the file
+	Unreachable Answer = "unreachable" // no server has answered over https with a valid certificate
 )
 
 // Sighting is the outcome of a check.
@@ -55,7 +59,7 @@ func (s Sighting) denies(last domain.ProofMethod) bool {
 	if last == domain.ProvenByHTTPS {
 		answer = s.HTTPS
 	}
-	return s.Method() == "" && answer != Unsure
+	return s.Method() == "" && (answer == Other || answer == Nothing || answer == TooLong)
 }
 
 // newClient returns the HTTP client for the files of domains.
@@ -107,53 +111,58 @@ func (c *Checker) lookAtDNS(ctx context.Context, name string, o domain.Organizat
 	}
 }
 
+// knowsTop reports whether the resolver knows the name servers of a domain's last label. The root of the DNS delegates
+// each one, so that a resolver which does not know them knows nothing.
+func (c *Checker) knowsTop(ctx context.Context, name string) bool {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	servers, err := c.Resolver.LookupNS(ctx, name[strings.LastIndexByte(name, '.')+1:]+".")
+	return err == nil && len(servers) > 0
+}
+
 // publisherFile is the content of domain.PublisherFile. Several organizations may share a domain.
 type publisherFile struct {
 	Organizations []string `json:"organizations"`
 }
 
+// lookAtFile reads the file. The dot at the end of the dialled name keeps the resolver from adding domains of its own;
+// neither the header Host nor the name in TLS has it.
 func (c *Checker) lookAtFile(ctx context.Context, name string, o domain.OrganizationID) Answer {
-	host := name
+	port := ""
 	if c.Port != "" {
-		host = net.JoinHostPort(name, c.Port)
+		port = ":" + c.Port
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+host+domain.PublisherFile, nil)
+	r, err := http.NewRequestWithContext(
+		ctx, http.MethodGet, "https://"+name+"."+port+domain.PublisherFile, nil,
+	)
 	if err != nil {
-		return Nothing
+		return Unreachable
 	}
+	r.Host = name + port
 	r.Header.Set("Accept", "application/json")
 	r.Header.Set("User-Agent", "integrity-ledger-publisher/1")
 	answer, err := c.client.Do(r)
 	if err != nil {
-		if answered(err) {
-			return Nothing
-		}
-		return Unsure
+		return Unreachable
 	}
 	defer answer.Body.Close()
+	switch status := answer.StatusCode; {
+	case status == http.StatusOK:
+	case status == http.StatusNotFound, status == http.StatusGone, status < http.StatusBadRequest:
+		return Nothing
+	default: // its owner has not removed the file
+		return Failing
+	}
 	body, err := io.ReadAll(answer.Body)
 	var file publisherFile
 	switch {
-	case answer.StatusCode >= http.StatusInternalServerError: // the server fails; its owner has not removed the file
-		return Unsure
-	case err != nil && !errors.Is(err, outbound.ErrTooLong):
-		return Unsure
-	case answer.StatusCode != http.StatusOK || err != nil:
-		return Nothing
+	case errors.Is(err, outbound.ErrTooLong):
+		return TooLong
+	case err != nil:
+		return Unreachable
 	case json.Unmarshal(body, &file) != nil || len(file.Organizations) > maxFileNames ||
 		!slices.Contains(file.Organizations, o.String()):
 		return Other
 	}
 	return Proves
-}
-
-// answered reports whether somebody has answered for the domain, although no file came: it does not exist, it leads to
-// an address that the service must not connect to, or it has no valid certificate.
-func answered(err error) bool {
-	if failed, ok := errors.AsType[*net.DNSError](err); ok {
-		return failed.IsNotFound
-	}
-	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
-	_, authority := errors.AsType[x509.UnknownAuthorityError](err)
-	return certificate || authority || errors.Is(err, outbound.ErrBlocked) || errors.Is(err, outbound.ErrSwitched)
 }
