@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"regexp"
+	"slices"
 	"time"
 
 	"integrityledger/domain/say"
@@ -60,8 +61,12 @@ func ParsePublisherPayload(payload []byte) (PublisherPayload, error) {
 			ObservedAt: readInstant(o, "observedAt"),
 		}
 		for _, d := range o.Objects("domains", strictjson.Required, 0, maxPublisherDomains) {
+			name := d.Match("domain", strictjson.Required, isDomain, "must be a domain in ASCII and lower case")
+			if slices.ContainsFunc(p.Domains, func(other PublisherDomain) bool { return other.Domain == name }) {
+				d.Problem("domain", strictjson.CodeFormat, "must not stand twice in the list")
+			}
 			p.Domains = append(p.Domains, PublisherDomain{
-				Domain:    d.Match("domain", strictjson.Required, isDomain, "must be a domain in ASCII and lower case"),
+				Domain:    name,
 				Method:    d.Match("method", strictjson.Required, methodPattern.MatchString, "must be dns or https"),
 				CheckedAt: readInstant(d, "checkedAt"),
 			})
@@ -71,6 +76,12 @@ func ParsePublisherPayload(payload []byte) (PublisherPayload, error) {
 		}
 		if o.NullableString("statedAt", strictjson.Required) != nil {
 			p.StatedAt = new(readInstant(o, "statedAt"))
+		}
+		if (p.Name == nil) != (p.StatedAt == nil) {
+			o.Problem("statedAt", strictjson.CodeFormat, "must stand beside a name, and only there")
+		}
+		if p.Name != nil && len(p.Domains) == 0 {
+			o.Problem("name", strictjson.CodeFormat, "must be null without a domain")
 		}
 		return p
 	})
