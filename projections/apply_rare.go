@@ -92,7 +92,7 @@ var (
 	removePasskey = cluster.SQL(`UPDATE {passkeys} SET removed_at = $3 WHERE shard = $1 AND passkey_id = $2`)
 )
 
-// What organizations say about themselves.
+// These statements store what organizations say about themselves.
 var (
 	insertDomain = cluster.SQL(`INSERT INTO {publisher_domains} (shard, statement_id, organization_id, domain_id, added_at, method, failed_days)
 	VALUES ($1, $2, $3, $4, $5, '', 0)`)

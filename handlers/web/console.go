@@ -32,7 +32,7 @@ var consoleScopes = map[string]domain.Scope{
 
 // shownOn maps the prefix of an id to its page. If the path ends with a slash, the id follows.
 var shownOn = map[string]string{
-	"art": "/documents/", "com": "/companies", "key": "/keys/", "usr": "/members/", "ver": "/documents/versions/",
+	"art": "/documents/", "com": "/companies", "key": "/keys/", "stm": "/publisher", "usr": "/members/", "ver": "/documents/versions/",
 	"whk": "/webhooks/",
 }
 

@@ -36,7 +36,7 @@ func TestIDsLeadToTheirPages(t *testing.T) {
 		"ver_1": {"/en/console/documents/versions/ver_1", "/en/console/documents/versions/ver_1"},
 		"art_1": {"/en/console/documents/art_1", "/en/console/documents/art_1"},
 		"com_1": {"/en/console/companies", "/en/console/companies"},
-		"org_1": {}, "operator": {}, "": {},
+		"stm_1": {"/en/console/publisher"}, "org_1": {}, "operator": {}, "": {},
 	} {
 		for i, role := range []domain.Role{domain.Owner, domain.Viewer} {
 			f := consoleFrame{Console: Console{Language: evidence.English, Role: role}}
