@@ -98,8 +98,8 @@ type PublisherName struct {
 }
 
 // DomainRule describes the texts that ParseDomain accepts.
-const DomainRule = "must be a registered domain, such as transportes.example: no address, no name without a dot, " +
-	"and no suffix under which others register"
+const DomainRule = "must be a registered domain or a name below it, such as transportes.example: no address, no name " +
+	"without a dot, no suffix under which others register, and no name of private networks, such as .internal or .local"
 
 // ParseDomain returns a domain in its one spelling: ASCII (IDNA), in lower case, without the root's dot. ok is false for
 // text that is no domain which one organization can control.
@@ -126,20 +126,64 @@ func ParseDomain(text string) (domain string, ok bool) {
 		return "", false
 	}
 	_, err = publicsuffix.EffectiveTLDPlusOne(domain)
-	return domain, err == nil
+	return domain, err == nil && registry(domain)
 }
 
-// UnicodeDomain returns the spelling of a domain for readers if it differs and all its letters are Latin. Letters of
-// other scripts can look like Latin ones, so that a reader would take the domain for another.
+// registry reports whether people register names in the domain's top-level domain. The public suffix list has all of
+// those, and arpa and onion, which have other purposes. The name example is reserved for documents (RFC 2606), so that
+// nobody can prove it: documents and tests use it.
+func registry(domain string) bool {
+	switch top := domain[strings.LastIndexByte(domain, '.')+1:]; top {
+	case "arpa", "onion":
+		return false
+	case "example":
+		return true
+	default:
+		_, listed := publicsuffix.PublicSuffix(top)
+		return listed
+	}
+}
+
+// plainLetters are the letters outside ASCII that UnicodeDomain shows. Each looks like no other letter of its size.
+const plainLetters = "áéíóúüñçàèìòùâêîôûäëïöåøæßœãõý"
+
+// UnicodeDomain returns the spelling of a domain for readers if it differs and all its characters are ASCII or
+// plainLetters. Other letters, also Latin ones, can look like these, so that a reader would take the domain for
+// another.
 func UnicodeDomain(domain string) string {
 	text, err := idna.Registration.ToUnicode(domain)
 	if err != nil || text == domain || strings.ContainsFunc(text, func(r rune) bool {
-		return r >= utf8.RuneSelf && !unicode.Is(unicode.Latin, r)
+		return r >= utf8.RuneSelf && !strings.ContainsRune(plainLetters, r)
 	}) {
 		return ""
 	}
 	return text
 }
+
+// PublisherNameRule describes the texts that ValidPublisherName accepts.
+const PublisherNameRule = "must be 1 to 200 characters on one line, neither begin nor end with a space, have a letter " +
+	"or digit, and have no control character, no invisible one, and none that changes the direction of writing"
+
+// ValidPublisherName reports whether a text can be the name that an organization gives itself. The public pages show it,
+// so that it must be visible and keep to its line.
+func ValidPublisherName(text string) bool {
+	visible, marks := false, 0
+	for _, r := range text {
+		if unicode.Is(unicode.M, r) {
+			marks++
+		} else {
+			marks = 0
+		}
+		if marks > 2 || unicode.Is(unicode.Cf, r) || strings.ContainsRune(blankLetters, r) {
+			return false
+		}
+		visible = visible || unicode.IsLetter(r) || unicode.IsDigit(r)
+	}
+	return visible && ValidOrganizationName(text)
+}
+
+// blankLetters are letters and symbols that look like a space: the fillers of Hangul, and the empty Braille pattern.
+const blankLetters = "\u115f\u1160\u3164\uffa0\u2800"
 
 // AddPublisherDomain loads a domain that is not removed.
 func (s *Loaded) AddPublisherDomain(d PublisherDomain) { addOnce(&s.publisherDomains, d.ID, d) }
@@ -247,13 +291,20 @@ func (b *PublisherNameWithdrawnBody) apply(s *State, e *Event) error {
 
 var errUnknownDomain = Refuse(NotFound, "This organization has no such domain.")
 
+// ErrNoStatementsYet refuses what an organization says about itself while some process may not know such events.
+var ErrNoStatementsYet = Refuse(InvalidState,
+	"An organization cannot say who it is yet: ask the operator to run integrity upgrade finish.")
+
+// ErrNotOwner refuses a change by anyone but an owner.
+var ErrNotOwner = Refuse(RoleRequired, "Only an owner changes what the organization says about itself.")
+
 // ownerOnly refuses everyone but an active owner who has signed in, the operator and the service itself.
 func (s *State) ownerOnly(c Origin) error {
 	if !c.Actor.Judged() {
 		return nil
 	}
 	if m := s.activeMember(c.Organization, c.Actor.Member()); !c.Console || m == nil || m.Role != Owner {
-		return Refuse(RoleRequired, "Only an owner changes what the organization says about itself.")
+		return ErrNotOwner
 	}
 	return nil
 }
@@ -264,8 +315,7 @@ func (s *State) mayState(c Origin) error {
 	case s.Organization(c.Organization) == nil:
 		return errUnknownOrganization
 	case !s.Follows(PublisherStatements):
-		return Refuse(InvalidState,
-			"An organization says who it is only once every process knows it: the operator runs integrity upgrade finish first.")
+		return ErrNoStatementsYet
 	}
 	return s.ownerOnly(c)
 }
@@ -422,9 +472,9 @@ func (c *DeclareName) Decide(s *State, now time.Time) ([]Draft, error) {
 	member := c.Actor.Member()
 	switch {
 	case member.IsZero(): // neither the operator nor the service can declare it
-		return nil, Refuse(RoleRequired, "Only an owner changes what the organization says about itself.")
-	case !ValidOrganizationName(c.Name):
-		return nil, InvalidMember("/name", strictjson.CodeLength, OrganizationNameRule)
+		return nil, ErrNotOwner
+	case !ValidPublisherName(c.Name):
+		return nil, InvalidMember("/name", strictjson.CodeFormat, PublisherNameRule)
 	case !c.NoPrivatePerson:
 		return nil, InvalidMember(
 			"/noPrivatePerson", "REQUIRED", "must be true: an owner declares that the name names no private person",

@@ -46,6 +46,14 @@ func (w *publisherWorld) check(t *testing.T, id StatementID, method ProofMethod)
 	return w.state.publisherDomains[id].State(w.now)
 }
 
+func ascii(domain string) string {
+	text, ok := ParseDomain(domain)
+	if !ok {
+		panic(domain)
+	}
+	return text
+}
+
 // TestDomainsAreParsed: a domain has one spelling, and only a name that somebody can register is one.
 func TestDomainsAreParsed(t *testing.T) {
 	for text, want := range map[string]string{
@@ -57,6 +65,9 @@ func TestDomainsAreParsed(t *testing.T) {
 		"":                                   "", ".": "", "example": "", "localhost": "", "com": "", "co.uk": "", "github.io": "",
 		"127.0.0.1": "", "1.2.3": "", "[::1]": "", "::1": "", "0x7f.1": "", "a.0x7f000001": "",
 		"a..example": "", ".a.example": "", "a.example..": "", "-a.example": "", "a-.example": "", "a_b.example": "",
+		"www.transportes.example": "www.transportes.example", "shop.github.io": "shop.github.io", "gob.es": "",
+		"metadata.google.internal": "", "a.local": "", "wiki.localhost": "", "a.test": "", "a.invalid": "",
+		"kubernetes.default": "", "1.0.0.127.in-addr.arpa": "", "home.arpa": "", "a.onion": "", "a.home": "",
 		"a b.example": "", "a.example/x": "", "https://a.example": "", "a.example:443": "", "*.a.example": "",
 		"a\x00.example": "", "a\u202e.example": "", "a\n.example": "", "\xff.example": "", "xn--a.example": "",
 		strings.Repeat("a", 64) + ".example": "", strings.Repeat("a.", 130) + "example": "",
@@ -72,7 +83,9 @@ func TestDomainsAreParsed(t *testing.T) {
 	}
 	for domain, want := range map[string]string{
 		"xn--espaa-rta.example": "españa.example", "xn--pple-43d.example": "", "transportes.example": "",
-		"xn--80ak6aa92e.com": "",
+		"xn--80ak6aa92e.com": "", "xn--fiq228c.com": "",
+		ascii("peña-íñigo.es"): "peña-íñigo.es", ascii("œuvre-çà.fr"): "œuvre-çà.fr", ascii("gıthub.com"): "",
+		ascii("ɡoogle.com"): "", ascii("paypaḷ.com"): "", ascii("ɑpple.com"): "", ascii("ƅank.com"): "", ascii("caiхa.es"): "",
 	} {
 		if got := UnicodeDomain(domain); got != want {
 			t.Errorf("%s is shown as %q", domain, got)
@@ -200,7 +213,10 @@ func TestPublisherNames(t *testing.T) {
 	if code := w.execute(&DeclareName{Origin: w.owner, Name: "García"}); code != InvalidData {
 		t.Errorf("without the declaration: %q", code)
 	}
-	for _, name := range []string{"", " a", strings.Repeat("é", 201), "a\u202eb", "a\nb", "a\x00"} {
+	for _, name := range []string{
+		"", " a", strings.Repeat("é", 201), "a\u202eb", "a\nb", "a\x00", "\xff", "a\u200b", "\u200b", "a\u00ad", "\ufeffa",
+		"a\U000e0041", "\u2800", "a\u2800", "\u3164", "\u1160a", "...", "(«»)", "\u0301", "a\u0301\u0302\u0303b",
+	} {
 		if code := w.execute(&DeclareName{Origin: w.owner, Name: name, NoPrivatePerson: true}); code != InvalidData {
 			t.Errorf("%.10q: %q", name, code)
 		}
@@ -212,6 +228,11 @@ func TestPublisherNames(t *testing.T) {
 			}
 		}
 		return n
+	}
+	for _, name := range []string{"3", "a\u0323\u0302", "नमस्ते", "Łódź & Søn, S. A."} {
+		if !ValidPublisherName(name) {
+			t.Errorf("%q is refused", name)
+		}
 	}
 	for i, name := range []string{"García", "García", "Transportes García SL"} {
 		if code := w.execute(&DeclareName{Origin: w.owner, Name: name, NoPrivatePerson: true}); code != "" {

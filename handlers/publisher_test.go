@@ -72,20 +72,21 @@ func TestPublisherInTheConsole(t *testing.T) {
 	statement := string(statementPath.FindSubmatch(page.body)[1])
 	check := publisherPage + "/domains/" + statement + "/check"
 	owner.press(check).leads(publisherPage + "#" + statement)
-	owner.visit(publisherPage).says(http.StatusOK, "There is no record of this name yet", "no such file")
+	owner.visit(publisherPage).says(http.StatusOK, "There is no record of this name yet",
+		"did not answer over https with a valid certificate")
 	s.proof(dns, "transportes.example")
-	owner.press(check).says(http.StatusTooManyRequests, "less than a minute ago")
+	owner.press(check).says(http.StatusTooManyRequests, "Each domain can be checked once a minute")
 	s.skew.Add(int64(publishers.AskEvery))
 	owner.press(check).leads(publisherPage + "#" + statement)
 	owner.visit(publisherPage).says(http.StatusOK, "Proven.", "It proves the domain.", "controls", "transportes.example")
 
 	today := s.Now().UTC().Format("2 January 2006")
-	line := "The organization that declared this controls <strong><bdi>transportes.example</bdi></strong> (checked on " + today + ")."
+	line := "The organization that declared the registered file controls <strong><bdi>transportes.example</bdi></strong> (checked on " + today + ")."
 	if page := s.page(record).body; bytes.Count(page, []byte(line)) != 4 { // beside the record, and in the panels of three results
 		t.Errorf("the page of a record says %d times %s", bytes.Count(page, []byte(line)), line)
 	}
 	spanish := s.page("/integrity/" + id + "?lang=es").body
-	if !contains(spanish, "La organización que declaró esto controla <strong><bdi>transportes.example</bdi></strong> (comprobado el ") {
+	if !contains(spanish, "La organización que declaró el archivo registrado controla <strong><bdi>transportes.example</bdi></strong> (comprobado el ") {
 		t.Errorf("in Spanish: %s", spanish)
 	}
 	if mismatch := regexp.MustCompile(`(?s)<template id="panel-HASH_MISMATCH">.*?</template>`).Find(s.page(record).body); len(mismatch) == 0 ||
@@ -101,7 +102,7 @@ func TestPublisherInTheConsole(t *testing.T) {
 	owner.press(publisherPage+"/name", "name", "<b>García", "noPrivatePerson", "true").leads(
 		publisherPage + "?said=publisher-name#name",
 	)
-	if page := s.page(record).body; !contains(page, "In its own words: <bdi>&lt;b&gt;García</bdi> (not verified).") {
+	if page := s.page(record).body; !contains(page, "In its own words, not verified: “<bdi>&lt;b&gt;García</bdi>”.") {
 		t.Errorf("the name: %s", page)
 	}
 	got := s.compared(id, "two")
@@ -144,6 +145,50 @@ func TestPublisherInTheConsole(t *testing.T) {
 	}
 	if n := s.count(`texts WHERE body LIKE '%García%' OR body = 'transportes.example'`); n != 0 {
 		t.Errorf("%d texts are left", n)
+	}
+}
+
+// TestChecksAreForOwners: an admin who posts a check is refused before the service asks anybody, and leaves the owner's
+// check to the owner.
+func TestChecksAreForOwners(t *testing.T) {
+	dns := peertest.ServeDNS(t)
+	s := openConsoleWith(t, options{config: checking(dns)})
+	owner := s.signedIn(s.org.Email)
+	owner.press(publisherPage+"/domains", "domain", "transportes.example").leads(publisherPage + "?said=domain#domains")
+	statement := string(statementPath.FindSubmatch(owner.visit(publisherPage).body)[1])
+	check := publisherPage + "/domains/" + statement + "/check"
+	admin, _ := s.added("admin@example.com", domain.Admin)
+	admin.press(check).says(http.StatusForbidden)
+	if n := dns.Asked(); n > 0 {
+		t.Errorf("an admin makes the service ask %d questions", n)
+	}
+	s.proof(dns, "transportes.example")
+	owner.press(check).leads(publisherPage + "#" + statement)
+	owner.visit(publisherPage).says(http.StatusOK, "It proves the domain.")
+}
+
+// TestFormsSayWhatTheOperatorMustDo: before integrity upgrade finish the forms of the domain and of the name say why
+// nothing was saved, and what to do.
+func TestFormsSayWhatTheOperatorMustDo(t *testing.T) {
+	s := openConsole(t)
+	owner := s.signedIn(s.org.Email)
+	known := "The organization has this domain already"
+	add := []string{"domain", "transportes.example"}
+	owner.press(publisherPage+"/domains", add...).leads(publisherPage + "?said=domain#domains")
+	if a := owner.press(publisherPage+"/domains", add...).says(http.StatusConflict, known); contains(a.body, "upgrade finish") {
+		t.Error("a domain that is known leads to the operator")
+	}
+	s.owner("UPDATE ledger SET rules = array_remove(rules, 'publisher-statements')",
+		"UPDATE shard_heads SET rules = array_remove(rules, 'publisher-statements')")
+	for act, form := range map[string][]string{
+		"/domains": {"domain", "other.example"}, "/name": {"name", "García", "noPrivatePerson", "true"},
+	} {
+		a := owner.press(publisherPage+act, form...).says(
+			http.StatusConflict, `role="alert"`, "ask the operator to run integrity upgrade finish",
+		)
+		if contains(a.body, known) {
+			t.Errorf("%s guesses another cause", act)
+		}
 	}
 }
 
@@ -226,7 +271,8 @@ func TestPublisherStatement(t *testing.T) {
 	s.public(path+"?x=1").refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 }
 
-// Another organization's domain is not shown beside a record, and the events of it are in its history without its text.
+// Another organization's domain is not shown beside a record. Its events are in its history, without its text, and lead
+// to the page.
 func TestPublishersAreApart(t *testing.T) {
 	s := open(t, options{})
 	id := s.registered("a", 1, "one")
@@ -241,5 +287,24 @@ func TestPublishersAreApart(t *testing.T) {
 	if err := s.Do(t.Context(), &domain.RemoveDomain{Origin: s.org.Operator(), Domain: add.Outcome.ID}); !errors.As(err, &refused) ||
 		refused.Code != domain.NotFound {
 		t.Errorf("another organization removes it: %v", err)
+	}
+	path := certificationAction + "/audit-events?limit=20"
+	events := func(secret string) (about []wire.AuditEvent) {
+		a := s.send(http.MethodGet, path, secret, nil)
+		if contains(a.body, "other.example") {
+			t.Errorf("the history has the text: %s", a.body)
+		}
+		for _, e := range read[wire.AuditEvents](a, http.StatusOK).Events {
+			if e.Target.ID == add.Outcome.ID.String() {
+				about = append(about, e)
+			}
+		}
+		return about
+	}
+	if got := events(other.Secret); len(got) != 2 || got[0].Action != domain.DomainChecked || got[1].Action != domain.DomainAdded {
+		t.Errorf("its history has %+v", got)
+	}
+	if got := events(s.org.Secret); len(got) != 0 {
+		t.Errorf("another organization's history has %+v", got)
 	}
 }

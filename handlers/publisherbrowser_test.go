@@ -19,8 +19,8 @@ import (
 func TestPublisherInTheBrowser(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ prefix, proven, line, words string }{
-		{"", "Demostrado.", "La organización que declaró esto controla transportes.example (comprobado el ", "En sus propias palabras: Transportes García SL (sin verificar)."},
-		{"/en", "Proven.", "The organization that declared this controls transportes.example (checked on ", "In its own words: Transportes García SL (not verified)."},
+		{"", "Verificado.", "La organización que declaró el archivo registrado controla transportes.example (comprobado el ", "En sus propias palabras, sin verificar: «Transportes García SL»."},
+		{"/en", "Proven.", "The organization that declared the registered file controls transportes.example (checked on ", "In its own words, not verified: “Transportes García SL”."},
 	} {
 		t.Run("language"+strings.ReplaceAll(c.prefix, "/", " "), func(t *testing.T) {
 			dns := peertest.ServeDNS(t)

@@ -104,10 +104,13 @@ func (s *Administration) RemoveDomain(ctx context.Context, c *edge.Call, id doma
 	return s.execute(ctx, &domain.RemoveDomain{Origin: c.Origin(), Domain: id})
 }
 
-// CheckDomain checks a domain at once.
+// CheckDomain checks a domain at once, for an owner.
 func (s *Administration) CheckDomain(
 	ctx context.Context, c *edge.Call, id domain.StatementID,
 ) (found publishers.Sighting, err error) {
+	if c.Session == nil || c.Session.Role != domain.Owner { // before a look, which costs the owners one of theirs
+		return found, domain.ErrNotOwner
+	}
 	all, err := s.Publisher(ctx, c)
 	if err != nil {
 		return found, err
@@ -126,8 +129,8 @@ func (s *Administration) CheckDomain(
 // ReadPublisherName reads a name with the declaration that it names no private person.
 func ReadPublisherName(o *strictjson.Object) domain.DeclareName {
 	name := o.Sized("name", strictjson.Required, 1, domain.MaxOrganizationName)
-	if o.OK("name") && !domain.ValidOrganizationName(name) {
-		o.Problem("name", strictjson.CodeFormat, domain.OrganizationNameRule)
+	if o.OK("name") && !domain.ValidPublisherName(name) {
+		o.Problem("name", strictjson.CodeFormat, domain.PublisherNameRule)
 	}
 	return domain.DeclareName{Name: name, NoPrivatePerson: o.Bool("noPrivatePerson", strictjson.Optional)}
 }

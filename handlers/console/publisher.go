@@ -1,6 +1,7 @@
 package console
 
 import (
+	"errors"
 	"net/http"
 
 	"integrityledger/domain"
@@ -43,6 +44,7 @@ func (s publisherPages) show(r *http.Request, shown web.PublisherPage, failed er
 	}
 	shown.Console, shown.Problem = s.frameOf(r, "publisher"), problem
 	shown.Console.Path = web.ConsoleRoot + "/publisher"
+	shown.NotYet = errors.Is(failed, domain.ErrNoStatementsYet)
 	shown.Most, shown.Days = domain.MaxPublisherDomains, domain.LapseDays
 	shown.MaxName, shown.Public = domain.MaxOrganizationName, publicLines(found.Public(c.Start))
 	if c.Session.Role == domain.Owner {

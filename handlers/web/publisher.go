@@ -57,7 +57,8 @@ type PublisherPage struct {
 
 	Typed, TypedName string // refused input
 	Problem          Problem
-	TooSoon          string // the id of the domain that was checked less than a minute ago
+	NotYet           bool   // the service takes no statements before integrity upgrade finish
+	TooSoon          string // the id of the domain for which an owner has asked too often
 }
 
 // OwnDomain is a domain of the signed-in person's organization.
