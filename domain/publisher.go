@@ -101,8 +101,8 @@ type PublisherName struct {
 const DomainRule = "must be a registered domain or a name below it, such as transportes.example: no address, no name " +
 	"without a dot, no suffix under which others register, and no name of private networks, such as .internal or .local"
 
-// ParseDomain returns a domain in its one spelling: ASCII (IDNA), in lower case, without the root's dot. ok is false for
-// text that is no domain which one organization can control.
+// ParseDomain returns a domain in its one spelling: ASCII (IDNA), in lower case, without the root's dot. ok is false
+// for text that is no domain which one organization can control.
 func ParseDomain(text string) (domain string, ok bool) {
 	text = strings.TrimSuffix(text, ".")
 	if text == "" || len(text) > 1000 || !utf8.ValidString(text) {
@@ -130,8 +130,8 @@ func ParseDomain(text string) (domain string, ok bool) {
 }
 
 // registry reports whether people register names in the domain's top-level domain. The public suffix list has all of
-// those, and arpa and onion, which have other purposes. The name example is reserved for documents (RFC 2606), so that
-// nobody can prove it: documents and tests use it.
+// those, and arpa and onion, which have other purposes. The name example is reserved for documents (RFC 2606): the
+// public DNS has no name below it, so that none is ever proven, and documents and tests may use it.
 func registry(domain string) bool {
 	switch top := domain[strings.LastIndexByte(domain, '.')+1:]; top {
 	case "arpa", "onion":
@@ -161,11 +161,11 @@ func UnicodeDomain(domain string) string {
 }
 
 // PublisherNameRule describes the texts that ValidPublisherName accepts.
-const PublisherNameRule = "must be 1 to 200 characters on one line, neither begin nor end with a space, have a letter " +
-	"or digit, and have no control character, no invisible one, and none that changes the direction of writing"
+const PublisherNameRule = "must be 1 to 200 characters on one line, neither begin nor end with a space, have a " +
+	"letter or digit, and have no control character, no invisible one, and none that changes the direction of writing"
 
-// ValidPublisherName reports whether a text can be the name that an organization gives itself. The public pages show it,
-// so that it must be visible and keep to its line.
+// ValidPublisherName reports whether a text can be the name that an organization gives itself. The public pages show
+// it, so that it must be visible and keep to its line.
 func ValidPublisherName(text string) bool {
 	visible, marks := false, 0
 	for _, r := range text {

@@ -32,8 +32,8 @@ var consoleScopes = map[string]domain.Scope{
 
 // shownOn maps the prefix of an id to its page. If the path ends with a slash, the id follows.
 var shownOn = map[string]string{
-	"art": "/documents/", "com": "/companies", "key": "/keys/", "stm": "/publisher", "usr": "/members/", "ver": "/documents/versions/",
-	"whk": "/webhooks/",
+	"art": "/documents/", "com": "/companies", "key": "/keys/", "stm": "/publisher", "usr": "/members/",
+	"ver": "/documents/versions/", "whk": "/webhooks/",
 }
 
 // PageOf returns the page of an id, or an empty string if this role has no such page.

@@ -478,8 +478,8 @@ func TestMailErrorsAreReported(t *testing.T) {
 	}
 }
 
-// Owners are told on the first failed day of a domain and when it lapses, and never of a webhook instead: both mails
-// share a row's form.
+// Owners get a mail on the first failed day of a domain and when it lapses, and never one about a webhook instead: both
+// mails share a row's form.
 func TestFailingDomainsAreMailed(t *testing.T) {
 	var skew atomic.Int64
 	now := func() time.Time { return time.Now().Add(time.Duration(skew.Load())) }

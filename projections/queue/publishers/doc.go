@@ -10,9 +10,9 @@
 // answered no: the resolver knows no such record, or the web server shows no such file. An answer that did not come, an
 // invalid certificate and an error of the web server say nothing about the organization.
 //
-// A denial may also be a failure of the service's own resolver or network. It counts only if the resolver knows the name
-// servers of the domain's top-level domain, and if a domain of another organization was proven in the last 24 hours. The
-// second condition does not apply while no other organization has a proven domain.
+// A denial may also be a failure of the service's own resolver or network. It counts only if the resolver knows the
+// name servers of the domain's top-level domain, and if a domain of another organization was proven in the last 24
+// hours. The second condition does not apply while no other organization has a proven domain.
 //
 // # Safety
 //
