@@ -182,7 +182,7 @@ func (c *Checker) Round(ctx context.Context) (more bool, failed error) {
 	}
 	wait.Wait()
 	if uncounted > 0 {
-		c.Log.Warn("failed checks do not count, because they may be this service's own failure: check its resolver and network",
+		c.Log.Warn("failed checks do not count, as the cause may be this service's resolver or network: check both",
 			"domains", uncounted)
 	}
 	return left == 0 && ctx.Err() == nil, failed
