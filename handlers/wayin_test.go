@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"integrityledger/domain"
 	"integrityledger/handlers"
 	"integrityledger/handlers/console"
 )
@@ -68,12 +70,18 @@ func TestSignInAtTheMachine(t *testing.T) {
 	w := openDocuments(t)
 	var printed atomic.Int64
 	w.config.LinkCommand, w.config.FirstAddress = commandWithPaths, "demo@example.org"
-	w.config.PrintLink = func(context.Context) error { printed.Add(1); return nil }
+	var last atomic.Value
+	w.config.PrintLink = func(_ context.Context, address string) error {
+		printed.Add(1)
+		last.Store(address)
+		return nil
+	}
 	w.use(handlers.New(w.config))
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	cookies, typed := map[string]string{}, url.Values{"email": {"bob@example.org"}}
 	ask := func(method, path string, header ...string) (status int, text string) {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), method, w.URL+path, http.NoBody)
+		r, err := http.NewRequestWithContext(t.Context(), method, w.URL+path, strings.NewReader(typed.Encode()))
 		check(t, err)
 		r.Header.Set("Sec-Fetch-Site", "same-origin")
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -83,8 +91,16 @@ func TestSignInAtTheMachine(t *testing.T) {
 				r.Host = header[i+1]
 			}
 		}
+		for name, value := range cookies {
+			r.AddCookie(&http.Cookie{Name: name, Value: value})
+		}
 		resp, err := client.Do(r)
 		check(t, err)
+		for _, cookie := range resp.Cookies() {
+			if cookies[cookie.Name] = cookie.Value; cookie.MaxAge < 0 {
+				delete(cookies, cookie.Name)
+			}
+		}
 		defer resp.Body.Close()
 		body, err := io.ReadAll(resp.Body)
 		check(t, err)
@@ -121,12 +137,68 @@ func TestSignInAtTheMachine(t *testing.T) {
 			t.Errorf("after press %d: %s", i, text)
 		}
 	}
-	if printed.Load() != 3 {
-		t.Errorf("%d links were printed", printed.Load())
+	if printed.Load() != 3 || last.Load() != "bob@example.org" {
+		t.Errorf("%d links were printed, the last for %v", printed.Load(), last.Load())
 	}
 	w.skew.Add(int64(time.Minute))
 	if _, text := ask(http.MethodPost, button); text != page+"?said=terminal" {
 		t.Errorf("a minute later: %s", text)
+	}
+	// The button names the address that was typed, whether or not it is known.
+	for _, address := range []string{"bob@example.org", w.org.Email} {
+		typed.Set("email", address)
+		if _, text := ask(http.MethodPost, page); !strings.Contains(text, `name="email" value="`+address+`"`) ||
+			!strings.Contains(text, `<span class="who">`+address) {
+			t.Errorf("the button is not for %s: %s", address, text)
+		}
+	}
+	typed.Set("email", "bob")
+	if status, text := ask(http.MethodPost, button); status != http.StatusUnprocessableEntity || last.Load() != "bob@example.org" {
+		t.Errorf("for no address: %d %s", status, text)
+	}
+
+	// A signed-in member gets a link of the own address, whatever the form says, stays on the page, and returns with the
+	// link to the page that asked for the proof.
+	const from = "/en/console/members"
+	prove := "/en/console/prove?to=" + url.QueryEscape(from)
+	if _, text := ask(http.MethodPost, "/en/console/link/"+w.operatorLink(w.org.Key.Member)); text != "/en/console" {
+		t.Fatalf("the link leads to %s", text)
+	}
+	if status, text := ask(http.MethodGet, prove); status != http.StatusOK ||
+		!strings.Contains(text, "/en/console/prove/terminal") || !strings.Contains(text, `name="to" value="`+from+`"`) {
+		t.Errorf("the page for a proof: %d %s", status, text)
+	}
+	typed = url.Values{"to": {from}, "email": {"bob@example.org"}}
+	status, text := ask(http.MethodPost, "/en/console/prove/terminal")
+	if status != http.StatusSeeOther || text != prove+"&said=terminal-own" || last.Load() != w.org.Email {
+		t.Errorf("%d %s, for %v", status, text, last.Load())
+	}
+	if _, text := ask(http.MethodGet, text); !strings.Contains(text, "a new link for your address") {
+		t.Errorf("without a message: %s", text)
+	}
+	typed = url.Values{}
+	if _, text := ask(http.MethodPost, "/en/console/link/"+w.operatorLink(w.org.Key.Member)); text != from {
+		t.Errorf("after the proof: %s", text)
+	}
+	if _, text := ask(http.MethodPost, "/en/console/link/"+w.operatorLink(w.org.Key.Member)); text != "/en/console" {
+		t.Errorf("a later link leads to %s", text)
+	}
+
+	// The link of another member says so before its button, and leads to no page of the former member.
+	if _, text := ask(http.MethodGet, "/en/console/link/"+w.operatorLink(w.org.Key.Member)); strings.Contains(text, "This link belongs to") {
+		t.Errorf("the own link: %s", text)
+	}
+	bob := must(
+		w.service, &domain.AddMember{Origin: w.org.Operator(), Email: "bob@example.org", Role: domain.Admin},
+	).Outcome
+	ask(http.MethodGet, prove)
+	other := "/en/console/link/" + w.operatorLink(bob.ID)
+	if _, text := ask(http.MethodGet, other); !strings.Contains(text, "This link belongs to <strong class=\"who\">bob@example.org") ||
+		!strings.Contains(text, w.org.Email) {
+		t.Errorf("the link of another: %s", text)
+	}
+	if _, text := ask(http.MethodPost, other); text != "/en/console" {
+		t.Errorf("the link of another leads to %s", text)
 	}
 }
 

@@ -256,6 +256,7 @@ func (s *service) logToFile() (func(), error) {
 		return nil, err
 	}
 	path := s.cfg.InDataDir(demo.LogFile)
+	// It appends: a second start on the same directory, which fails, must not cut the log of the first.
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, say.Errorf("demo: %w", err)

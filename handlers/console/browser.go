@@ -25,6 +25,7 @@ const (
 	providerCookie  = "integrity-provider"  // a sign-in with the OpenID provider in progress: providerSignIn
 	knownCookie     = "integrity-known"     // the browser has signed in with an address
 	passkeyCookie   = "integrity-passkey"   // a passkey was made or used in the browser
+	returnCookie    = "integrity-return"    // the page that asked a member for a proof of identity
 )
 
 func (s *Console) consoleCookie(name, value string, age time.Duration) string {

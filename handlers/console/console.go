@@ -38,10 +38,12 @@ type Config struct {
 	// LinkCommand is the command that prints a link for signing in, without the address, as this installation runs it. It
 	// may name paths: only people at the machine of the service see it. Empty means the command without paths.
 	LinkCommand string
-	// FirstAddress is the address that the command is shown with before a person has typed one. It may be empty.
+	// FirstAddress is the address that the command is shown with before a person has typed one. It may be empty without
+	// PrintLink.
 	FirstAddress string
-	// PrintLink prints a link for signing in where the service runs. Nil means that it has no terminal.
-	PrintLink func(context.Context) error
+	// PrintLink prints a link for signing in with an address where the service runs, or that the address belongs to no
+	// active member. Nil means that the service has no terminal.
+	PrintLink func(ctx context.Context, address string) error
 }
 
 // Console is the face for people who have signed in, and the pages for signing in.
@@ -309,6 +311,7 @@ func (s *Console) Endpoints() []edge.Endpoint {
 	both(edge.Get, "/sign-in/sent", entry.linkSent, open)
 	if s.PrintLink != nil {
 		both(edge.Post, "/sign-in/terminal", entry.printInTerminal, knock)
+		both(edge.Post, "/prove/terminal", entry.printProof, act)
 	}
 	if s.signUp() {
 		both(edge.Get, "/sign-up", entry.signUpPage, open)

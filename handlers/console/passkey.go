@@ -182,7 +182,9 @@ func (s passkeyDoor) provePasskey(r *http.Request) (any, error) {
 		return nil, err
 	}
 	resp := s.toScript(http.StatusOK, "")
-	resp.Header = http.Header{"Set-Cookie": {cookie, s.consoleCookie(challengeCookie, "", 0)}}
+	resp.Header = http.Header{"Set-Cookie": {
+		cookie, s.consoleCookie(challengeCookie, "", 0), s.consoleCookie(returnCookie, "", 0),
+	}}
 	return resp, nil
 }
 

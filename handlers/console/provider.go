@@ -209,6 +209,7 @@ func (s door) proveByProvider(r *http.Request, attempt providerSignIn, person oa
 	}
 	resp := edge.Redirect(consolePage(attempt.language, attempt.to))
 	resp.Header.Add("Set-Cookie", cookie)
+	resp.Header.Add("Set-Cookie", s.consoleCookie(returnCookie, "", 0))
 	return resp, nil
 }
 

@@ -187,7 +187,8 @@ func (s securityPages) provePage(r *http.Request) (any, error) {
 			shown.Passkey = web.PasskeyHere
 		}
 	}
-	return consolePageOf(s.site.Prove(shown))
+	body, err := s.site.Prove(shown)
+	return consolePageOf(body, err, s.returnCookieTo(edge.CallOf(r).Session.Member, shown.To))
 }
 
 // proveByMail mails a link to the member's own address; signing in with it is a proof of identity.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -81,7 +83,31 @@ func (s door) signInLinkPage(r *http.Request) (any, error) {
 			return s.chooseOrganization(r, link, found, web.NewOrganization{}, err)
 		}
 	}
-	return consolePageOf(s.site.SignInLink(s.frameOf(r, "link"), nil, nil))
+	shown := s.frameOf(r, "link")
+	if shown.LinkOf, shown.Instead, err = s.replaced(r, link); err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.SignInLink(shown, nil, nil))
+}
+
+// replaced returns the addresses of a link and of the signed-in member if the link belongs to another member. Both are
+// empty otherwise.
+func (s door) replaced(r *http.Request, link *usableLink) (of, here string, err error) {
+	r, err = s.resume(r, edge.Policy{})
+	if errors.Is(err, edge.ErrSignedOut) {
+		return "", "", nil
+	}
+	if err != nil {
+		return "", "", err
+	}
+	found, err := s.membershipsOf(r, link)
+	own := edge.CallOf(r).Session
+	if err != nil || len(found) == 0 || slices.ContainsFunc(found, func(m session.Membership) bool {
+		return m.Organization == own.Organization && m.Member == own.Member
+	}) {
+		return "", "", err
+	}
+	return found[0].Email, own.Email, nil
 }
 
 // usableLink is a valid link, with the time at which the person proved the identity: now, by opening the mail, or
@@ -151,7 +177,8 @@ func (s door) useSignInLink(r *http.Request) (any, error) {
 	return s.enter(r, *chosen, link.provedAt)
 }
 
-// enter signs a person in to a membership with a used link, and redirects to the first page.
+// enter signs a person in to a membership with a used link, and redirects to the page that asked the person for a proof,
+// if one did in this browser, and otherwise to the first page.
 func (s door) enter(r *http.Request, m session.Membership, provedAt time.Time) (any, error) {
 	return s.enterIn(r, edge.Language(r), m, provedAt)
 }
@@ -164,8 +191,11 @@ func (s door) enterIn(
 	if err != nil {
 		return edge.Response{}, err
 	}
-	resp := edge.Redirect(web.Path(l, web.ConsoleRoot))
-	for _, cookie := range append(cookies, s.consoleCookie(browserCookie, "", 0), s.consoleCookie(addressCookie, "", 0)) {
+	resp := edge.Redirect(s.returnOf(r, l, m.Member))
+	for _, name := range []string{browserCookie, addressCookie, returnCookie} {
+		cookies = append(cookies, s.consoleCookie(name, "", 0))
+	}
+	for _, cookie := range cookies {
 		resp.Header.Add("Set-Cookie", cookie)
 	}
 	return resp, nil
@@ -282,7 +312,7 @@ func (s door) signOut(r *http.Request) (any, error) {
 }
 
 func (s *Console) signedOut(r *http.Request) edge.Response {
-	resp := onward(r, "/sign-in", s.consoleCookie(sessionCookie, "", 0))
+	resp := onward(r, "/sign-in", s.consoleCookie(sessionCookie, "", 0), s.consoleCookie(returnCookie, "", 0))
 	resp.Header.Set("Clear-Site-Data", `"cache", "storage"`) // not cookies: other hosts' would be deleted too
 	return resp
 }

@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/action"
 	"integrityledger/handlers/edge"
 	"integrityledger/handlers/web"
+	"integrityledger/projections/session"
 )
 
 // plainLinkCommand is the command that prints a link for signing in, as strangers see it.
@@ -59,7 +61,9 @@ func (s *Console) withoutMail(r *http.Request, shown *web.Console, address strin
 	if shown.Command = command + " --email ADDRESS"; address != "" {
 		shown.Command = command + " --email " + Quoted(address)
 	}
-	shown.Terminal = at && s.PrintLink != nil
+	if at && s.PrintLink != nil {
+		shown.Terminal = address
+	}
 }
 
 // Quoted quotes a text as one word of a POSIX shell.
@@ -83,18 +87,55 @@ func (s door) showCommand(r *http.Request) (any, error) {
 	return consolePageOf(s.site.SignIn(shown))
 }
 
-// printInTerminal prints a fresh link in the terminal of a demo. Only a person at its machine may ask for it.
+// printInTerminal prints a fresh link for the address of the page in the terminal of a demo. Its answer does not depend
+// on the address being known.
 func (s door) printInTerminal(r *http.Request) (any, error) {
+	address, err := edge.Judged(strictjson.Fields(edge.Form(r)), action.ReadEmail)
+	if err != nil {
+		shown := s.signInFrame(r)
+		shown.Invalid, shown.Typed = true, edge.Form(r).Get("email")
+		return refusedForm(s.site.SignIn(shown))
+	}
+	return s.printLink(r, address, "/sign-in", "terminal")
+}
+
+// printProof prints a fresh link for the signed-in member, and returns to the page that asks for the proof.
+func (s door) printProof(r *http.Request) (any, error) {
+	address := edge.CallOf(r).Session.Email
+	if address == "" {
+		return nil, domain.Refuse(domain.InvalidState, "No link can be printed for this member.")
+	}
+	to := consolePage(edge.Language(r), edge.Form(r).Get("to"))
+	return s.printLink(r, address, "/prove?to="+url.QueryEscape(to), "terminal-own")
+}
+
+// printLink prints a link in the terminal, and returns to a page with a message. Only a person at the machine of the
+// service may ask for it.
+func (s door) printLink(r *http.Request, address, page, said string) (any, error) {
 	if !s.atMachine(r) {
 		return s.fromOtherSite(r)
 	}
 	if limit := s.printed.Count(edge.PeerAddress(r), edge.CallOf(r).Start); limit.Used > limit.Max {
-		return onward(r, saying("/sign-in", "terminal-later")), nil
+		return onward(r, saying(page, "terminal-later")), nil
 	}
-	if err := s.PrintLink(r.Context()); err != nil {
+	if err := s.PrintLink(r.Context(), address); err != nil {
 		return nil, err
 	}
-	return onward(r, saying("/sign-in", "terminal")), nil
+	return onward(r, saying(page, said)), nil
+}
+
+// returnCookieTo makes the browser remember, while a link is valid, the page that asked a member for a proof.
+func (s *Console) returnCookieTo(member domain.MemberID, page string) string {
+	return s.consoleCookie(returnCookie, member.String()+"."+page, session.LinkLifetime)
+}
+
+// returnOf returns the page that asked a member for a proof in this browser, and otherwise the first page.
+func (s *Console) returnOf(r *http.Request, l evidence.Language, member domain.MemberID) string {
+	asked, page, _ := strings.Cut(s.cookieValue(r, returnCookie), ".")
+	if asked != member.String() {
+		page = ""
+	}
+	return consolePage(l, page)
 }
 
 // passkeysMade caches whether the ledger has a passkey. It is safe for concurrent use.

@@ -60,12 +60,14 @@ type Console struct {
 	Passkeys, Mail      bool   // ways to sign in to this service
 	Passkey             string // how a passkey is offered here; empty means not at all
 	Command             string // that prints a link, if no mail is sent
-	Terminal            bool   // a button prints a link in the terminal of the service
+	Terminal            string // the address for which a button prints a link in the terminal of the service; may be empty
 	SignUp              bool   // people may create organizations by themselves
 	Provider            string // host of the OpenID provider that signs people in; may be empty
 
 	Invalid bool   // the typed text is not an address
 	Typed   string // the text in the form
+	LinkOf  string // the address of a link of another member than the signed-in one; otherwise empty
+	Instead string // with it: the address of the signed-in member
 	To      string // the page to continue to after a proof
 	Said    string // name of the last action, from the page's query; it may be any text
 	Back    string // of a message: the page of the console to return to; empty means the first page

@@ -64,7 +64,7 @@ import (
 // Files in the data directory that only the demo writes.
 const (
 	File         = "demo.json"    // Access
-	LogFile      = "serve.log"    // the service's log since the last start
+	LogFile      = "serve.log"    // the service's log; every start appends to it
 	CommandsFile = "commands.txt" // commands to try, with the demo's keys
 )
 
@@ -118,8 +118,6 @@ type Demo struct {
 	Ledger   *eventstore.Ledger
 	Store    *query.Store
 	Sessions *session.Store
-
-	access Access // after Run
 }
 
 // Run creates the demo data, or reuses the existing data, and prints what to try next. It uses the API of the running
@@ -149,18 +147,33 @@ func (s *Demo) Run(ctx context.Context) error {
 	if err := keyfiles.Replace(path, append(text, '\n'), 0o600); err != nil {
 		return err
 	}
-	s.access = access
 	return s.show(ctx, access)
 }
 
-// PrintLink prints a fresh link into the console. Run must have returned.
-func (s *Demo) PrintLink(ctx context.Context) error {
-	link, err := s.signInLink(ctx, s.access)
+// PrintLink prints a fresh link into the console for every active membership of an address, or that there is none.
+func (s *Demo) PrintLink(ctx context.Context, address string) error {
+	found, err := s.Sessions.Memberships(ctx, domain.EmailSHA256(address))
 	if err != nil {
 		return say.Errorf("demo: %w", err)
 	}
-	_, err = fmt.Fprintf(s.Out, "\n%s\n%s\n", s.Sayf("A new link into the console, for 15 minutes:"), link)
-	return err
+	if len(found) == 0 {
+		_, err = fmt.Fprintf(s.Out, "\n%s\n", s.Sayf("No active member has the address %s, so there is no link.", address))
+		return err
+	}
+	for _, m := range found {
+		link, err := s.signInLink(ctx, m.Organization, m.Email)
+		if err != nil {
+			return say.Errorf("demo: %w", err)
+		}
+		title := s.Sayf("A new link into the console for %s, for 15 minutes:", m.Email)
+		if len(found) > 1 {
+			title = s.Sayf("A new link into the console of %s for %s, for 15 minutes:", m.OrganizationName, m.Email)
+		}
+		if _, err := fmt.Fprintf(s.Out, "\n%s\n%s\n", title, link); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // demoWorks reports whether the API accepts the demo's keys.
@@ -251,7 +264,11 @@ func (s *Demo) show(ctx context.Context, access Access) error {
 	if err != nil {
 		return say.Errorf("demo: %w", err)
 	}
-	signIn, err := s.signInLink(ctx, access)
+	organization, err := domain.ParseID[domain.OrganizationID](access.OrganizationID)
+	if err != nil {
+		return say.Errorf("demo: %w", err)
+	}
+	signIn, err := s.signInLink(ctx, organization, Email)
 	if err != nil {
 		return say.Errorf("demo: %w", err)
 	}
@@ -299,14 +316,10 @@ func (s *Demo) demoPage(ctx context.Context, access Access, file string) (string
 	return s.Cfg.BaseURL + web.Path(s.Language(), "/integrity/"+record.PublicID), nil
 }
 
-// signInLink returns a console sign-in link for the owner of the demo's organization.
-func (s *Demo) signInLink(ctx context.Context, access Access) (string, error) {
-	organization, err := domain.ParseID[domain.OrganizationID](access.OrganizationID)
-	if err != nil {
-		return "", err
-	}
+// signInLink returns a console sign-in link for a member.
+func (s *Demo) signInLink(ctx context.Context, organization domain.OrganizationID, address string) (string, error) {
 	link, code := domain.NewMakeSignInLink(
-		domain.MakeSignInLink{Origin: ledger.Origin(s.App, organization), Email: Email}, s.Now(),
+		domain.MakeSignInLink{Origin: ledger.Origin(s.App, organization), Email: address}, s.Now(),
 	)
 	if err := s.Ledger.Do(ctx, link); err != nil {
 		if refused, ok := errors.AsType[*domain.Error](err); ok && refused.Code == domain.NotFound {
@@ -314,7 +327,7 @@ func (s *Demo) signInLink(ctx context.Context, access Access) (string, error) {
 		}
 		return "", err
 	}
-	err = s.Sessions.AddOperatorLink(ctx, link.Outcome, s.Now())
+	err := s.Sessions.AddOperatorLink(ctx, link.Outcome, s.Now())
 	return console.SignInURL(s.Cfg.BaseURL, s.Language(), code), err
 }
 
