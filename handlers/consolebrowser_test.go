@@ -238,6 +238,9 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		chromedp.WaitVisible(chromedp.CSS("[data-done]")),
 	)
 	p.looks("console-security")
+	p.do(chromedp.SendKeys(chromedp.CSS("#name"), "otra"))
+	p.click("[data-new-passkey] button")
+	p.do(chromedp.WaitVisible(chromedp.CSS("[data-exists]")), chromedp.WaitNotVisible(chromedp.CSS("[data-done]")))
 	p.open("/console/prove?to=/console/security")
 	p.looks("console-prove")
 	p.click("[data-passkey]")
@@ -279,10 +282,10 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	p.open("/console/sign-in")
 	p.click("details summary")
 	p.click("[data-passkey]")
-	p.do(chromedp.WaitVisible(chromedp.CSS("[data-failed]")))
+	p.do(chromedp.WaitVisible(chromedp.CSS("[data-unknown]")))
 	for _, complaint := range p.Complaints() { // the browser itself reports refusals and cleared data
 		if !strings.Contains(complaint, "the server responded with a status of 409") &&
-			!strings.Contains(complaint, "status of 401") && !strings.Contains(complaint, "status of 422") &&
+			!strings.Contains(complaint, "status of 401") && !strings.Contains(complaint, "status of 404") && !strings.Contains(complaint, "status of 422") &&
 			!strings.Contains(complaint, "Clear-Site-Data") {
 			t.Errorf("in the console: %s", complaint)
 		}

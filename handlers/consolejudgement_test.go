@@ -166,6 +166,15 @@ func TestChallenge(t *testing.T) {
 	kept := p.cookies[cookie]
 	refused("a challenge of one's own", p, base64.RawURLEncoding.EncodeToString(make([]byte, 32)))
 	refused("no cookie", s.guest(), challenge)
+	for what, handle := range map[string][]byte{
+		"a passkey that was removed": a.handle, "a passkey of nobody": append(slices.Clone(a.handle[:31]), a.handle[31]^1),
+	} {
+		unknown := authenticator{a.PrivateKey, []byte("removed"), handle}
+		if answered := p.answers(unknown, challenge); answered.status != http.StatusNotFound ||
+			!contains(answered.body, "This passkey was removed, or belongs to no active member") {
+			t.Errorf("%s: %d %s", what, answered.status, answered.body)
+		}
+	}
 	refused("another signature", with(kept[:len(kept)-2]+"AA"), challenge)
 	if n := rows(); n != 0 {
 		t.Errorf("%d rows before anybody has signed", n)

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -134,9 +135,15 @@ func (s passkeyDoor) useChallenge(r *http.Request, c challenge) error {
 	return err
 }
 
-// errPasskeyRefused is the only answer to every problem with a passkey.
-var errPasskeyRefused = domain.Refuse(
-	domain.InvalidState, "This passkey was not accepted; try again, or sign in by mail.",
+// errPasskeyRefused is the answer to every problem with a passkey but errPasskeyUnknown. That one does not tell whether
+// there is such a member.
+var (
+	errPasskeyRefused = domain.Refuse(
+		domain.InvalidState, "This passkey was not accepted; try again, or sign in by mail.",
+	)
+	errPasskeyUnknown = domain.Refuse(
+		domain.NotFound, "This passkey was removed, or belongs to no active member; sign in with a link.",
+	)
 )
 
 // passkeyOptions begins a sign-in, or a new proof of identity of a signed-in person.
@@ -210,6 +217,12 @@ func (s passkeyDoor) usedPasskey(r *http.Request) (h passkeyHolder, err error) {
 		if h, failed = s.holder(r.Context(), o, member); failed != nil {
 			return nil, failed
 		}
+		if !slices.ContainsFunc(h.known, func(p session.NamedPasskey) bool {
+			return bytes.Equal(p.CredentialID, answer.RawID)
+		}) {
+			failed = errPasskeyUnknown
+			return nil, failed
+		}
 		// Some authenticators report only later that a passkey may be on several devices. The library would refuse the
 		// change; no rule of the console depends on it.
 		if answer.Response.AuthenticatorData.Flags.HasBackupEligible() {
@@ -219,8 +232,10 @@ func (s passkeyDoor) usedPasskey(r *http.Request) (h passkeyHolder, err error) {
 		}
 		return h, nil
 	}, asked.SessionData, answer)
-	if failed != nil && edge.Refusal(failed) == nil ||
-		edge.Refusal(failed) != nil && edge.Refusal(failed).Code == domain.TemporarilyUnavailable {
+	if refused := edge.Refusal(failed); refused != nil && refused.Code != domain.TemporarilyUnavailable {
+		failed = errPasskeyUnknown // the member is not active
+	}
+	if failed != nil {
 		return h, failed
 	}
 	if err != nil {

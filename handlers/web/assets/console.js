@@ -105,13 +105,21 @@ const jsonOf = ({rawId, response}) => {
   return {id, rawId: id, type: "public-key", response: json, clientExtensionResults: {}};
 };
 
+// What explains an error of the browser, by its name, or of the service, by its code.
+const explanations = {
+  NotAllowedError: "[data-cancelled]",
+  AbortError: "[data-cancelled]",
+  InvalidStateError: "[data-exists]",
+  NOT_FOUND: "[data-unknown]",
+};
+
 const attempt = async (button, act) => {
-  show("[data-failed], [data-cancelled]", false);
+  show("[data-failed], [data-cancelled], [data-exists], [data-unknown], [data-done]", false);
   button.disabled = true;
   try {
     await act();
   } catch (error) {
-    show(error.name === "NotAllowedError" || error.name === "AbortError" ? "[data-cancelled]" : "[data-failed]", true);
+    show(explanations[error.name] ?? explanations[error.message] ?? "[data-failed]", true);
   } finally {
     button.disabled = false;
   }
