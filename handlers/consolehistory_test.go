@@ -502,3 +502,25 @@ func (s *service) memberCalled(address string) domain.MemberID {
 	check(s.t, err)
 	return members[slices.IndexFunc(members, func(m domain.Member) bool { return m.Email == address })].ID
 }
+
+// The filter by target takes an id, a company's reference and a member's address. It says so if a text is none of them.
+func TestHistoryIsFilteredByName(t *testing.T) {
+	s := openConsole(t)
+	owner := s.signedIn(s.org.Email)
+	must(s.service, &domain.CreateCompany{Origin: s.org.Operator(), Reference: "second"})
+	viewer, _ := s.added("viewer@example.com", domain.Viewer)
+	const none, rows = "This is no ID of a target", `<tr data-sequence`
+	for text, events := range map[string]int{"second": 1, "viewer@example.com": 1} {
+		a := owner.visit(historyPage+"?target="+text).says(http.StatusOK, `value="`+text+`"`, "Show all")
+		if n := strings.Count(string(a.body), rows); n < events || n > 2 || contains(a.body, none) {
+			t.Errorf("%s: %d events: %s", text, n, a.body)
+		}
+	}
+	for _, text := range []string{"nothing", "nobody@example.com", "a%20b"} {
+		owner.visit(historyPage+"?target="+text).says(http.StatusOK, none, `aria-invalid="true"`, "Show all", rows)
+	}
+	viewer.visit(historyPage+"?target="+s.org.Email).says(http.StatusOK, none)
+	if a := owner.visit(historyPage).says(http.StatusOK); contains(a.body, "Show all") || contains(a.body, none) {
+		t.Errorf("without a filter: %s", a.body)
+	}
+}

@@ -228,8 +228,7 @@ func TestOwnersNeedRecentProof(t *testing.T) {
 	path := membersPage + "/" + second.ID.String()
 	// Fields that need the proof appear after it, so that no input is lost.
 	for page, fresh := range map[string]string{
-		membersPage: `value="owner"`, path: path + "/role", membersPage + "/" + viewer.ID.String(): `value="owner"`,
-		"/en/console/security": `data-new-passkey`,
+		path: path + "/role", "/en/console/security": `data-new-passkey`,
 	} {
 		if a := owner.visit(page).says(
 			http.StatusOK, "/en/console/prove?to="+url.QueryEscape(page),
@@ -237,12 +236,20 @@ func TestOwnersNeedRecentProof(t *testing.T) {
 			t.Errorf("%s offers what asks for a proof", page)
 		}
 	}
-	proves(owner.press(membersPage, "email", "x@example.com", "role", "owner"))
+	// A role is offered at any time: the page asks for the proof after it was chosen, and keeps what was typed.
+	owner.visit(membersPage).says(http.StatusOK, `value="owner"`)
+	owner.press(membersPage, "email", "x@example.com", "role", "owner").says(
+		http.StatusForbidden, "/en/console/prove?to="+url.QueryEscape(membersPage), `target="_blank"`, `value="x@example.com"`,
+		`value="owner" required checked`,
+	)
 	proves(owner.press(path+"/role", "role", "viewer"))
 	proves(owner.press(path + "/disable"))
 	proves(owner.visit(path + "/end"))
 	proves(owner.press(path + "/end"))
-	proves(owner.press(membersPage+"/"+viewer.ID.String()+"/role", "role", "owner"))
+	owner.press(membersPage+"/"+viewer.ID.String()+"/role", "role", "owner").says(
+		http.StatusForbidden, "/en/console/prove?to="+url.QueryEscape(membersPage+"/"+viewer.ID.String()),
+		`value="owner" required checked`,
+	)
 	if after := s.sequence(); after != before {
 		t.Errorf("%d events without a proof", after-before)
 	}

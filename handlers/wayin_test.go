@@ -47,6 +47,8 @@ func TestSignInWithoutMail(t *testing.T) {
 	if contains(p.visit("/en/console/prove").body, "data-passkey") {
 		t.Error("a member without a passkey is asked for one")
 	}
+	p.visit("/en/console/members/"+s.org.Key.Member.String()).says(http.StatusOK, "Lost access?", command+s.org.Email)
+	p.visit("/en/console/invitation/x").says(http.StatusNotFound, ">Sign in</a>")
 	s.skew.Add(int64(13 * time.Hour))
 	p.visit("/en/console").leads(sessionEnded)
 	p.visit(sessionEnded).says(http.StatusOK, "Your session has ended", command)

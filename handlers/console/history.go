@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"integrityledger/domain"
@@ -69,11 +70,20 @@ func (s historyPages) history(r *http.Request) (any, error) {
 	q := edge.NewQuery(r) // malformed parameters are ignored
 	question := query.AuditQuestion{Limit: historyRows, Before: edge.Integer(q, "before", 1, strictjson.MaxInteger, 0)}
 	question.Action, question.Target = action.ReadAuditFilter(q)
+	shown := web.History{
+		Console: s.frameOf(r, "history"), Action: string(question.Action), Target: strings.TrimSpace(r.URL.Query().Get("target")),
+	}
+	var err error
+	if shown.Target != "" && question.Target == "" {
+		if question.Target, err = s.targetNamed(r, shown.Target); err != nil {
+			return nil, err
+		}
+		shown.Unknown = question.Target == ""
+	}
 	page, err := s.Store.AuditEvents(r.Context(), edge.CallOf(r).Access, question)
 	if err != nil {
 		return nil, err
 	}
-	shown := web.History{Console: s.frameOf(r, "history"), Action: string(question.Action), Target: question.Target}
 	if shown.Events, err = s.happened(r.Context(), edge.CallOf(r), page.Events); err != nil {
 		return nil, err
 	}
@@ -81,7 +91,7 @@ func (s historyPages) history(r *http.Request) (any, error) {
 		shown.Actions = append(shown.Actions, string(t))
 	}
 	filter := url.Values{}
-	for name, value := range map[string]string{"action": shown.Action, "target": shown.Target} {
+	for name, value := range map[string]string{"action": shown.Action, "target": question.Target} {
 		if value != "" {
 			filter.Set(name, value)
 		}
@@ -100,6 +110,31 @@ func (s historyPages) history(r *http.Request) (any, error) {
 		shown.New = address("/history/new", "after", page.Total)
 	}
 	return consolePageOf(s.site.History(shown))
+}
+
+// targetNamed returns the id of the company with a reference or, for a person who manages members, of the active member
+// with an address. It is empty if there is none.
+func (s historyPages) targetNamed(r *http.Request, text string) (string, error) {
+	at := edge.CallOf(r).Session
+	if domain.ValidEmail(text) && at.Role.Allows(domain.OrganizationAdmin) {
+		found, err := s.Sessions.Memberships(r.Context(), domain.EmailSHA256(text))
+		for _, m := range found {
+			if m.Organization == at.Organization {
+				return m.Member.String(), nil
+			}
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	if !domain.ValidReference(text) {
+		return "", nil
+	}
+	company, err := s.Store.CompanyByReference(r.Context(), at.Organization, text)
+	if refused := edge.Refusal(err); refused != nil && refused.Code == domain.NotFound {
+		return "", nil
+	}
+	return company.ID.String(), err
 }
 
 // newEvents answers the rows of events since a page was made, for a script that polls. If there are no new events, only

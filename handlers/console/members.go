@@ -1,6 +1,7 @@
 package console
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 
@@ -48,7 +49,9 @@ func (s memberPages) members(r *http.Request) (any, error) {
 // showMembers lists the members after an invitation. failed says why the invitation was refused, if it was.
 func (s memberPages) showMembers(r *http.Request, shown web.Members, failed error) (edge.Response, error) {
 	status, refused := http.StatusOK, edge.Refusal(failed)
-	if failed != nil {
+	if errors.Is(failed, errProofNeeded) {
+		shown.Problem.Prove, status = s.proveFirst(r, "/members"), http.StatusForbidden
+	} else if failed != nil {
 		if shown.Refused, status = refusedWord(refused); status == 0 {
 			return edge.Response{}, failed
 		}
@@ -103,10 +106,10 @@ func afterForm(resp edge.Response, status int, refused *domain.Error) edge.Respo
 	return resp
 }
 
-// rolesToGive returns the roles that the person may assign. An owner may assign owner only after a recent proof of
-// identity, so that no input is lost to the proof.
+// rolesToGive returns the roles that the person may assign. An owner who has chosen owner is asked for a recent proof of
+// identity on the same page, so that no input is lost.
 func (s memberPages) rolesToGive(r *http.Request) []domain.Role {
-	if edge.CallOf(r).Session.Role == domain.Owner && s.recentlyProved(r) == nil {
+	if edge.CallOf(r).Session.Role == domain.Owner {
 		return domain.Roles()
 	}
 	return slices.DeleteFunc(domain.Roles(), func(role domain.Role) bool { return role == domain.Owner })
@@ -133,10 +136,10 @@ func (s memberPages) ownerProved(r *http.Request, roles ...domain.Role) error {
 // inviteByForm invites an address. If no mail can be sent, the page shows the link, which is not shown again.
 func (s memberPages) inviteByForm(r *http.Request) (any, error) {
 	invite, wrong := edge.Judged(strictjson.Fields(edge.Form(r)), action.ReadInvitation)
-	if err := s.ownerProved(r, invite.Role); err != nil {
-		return nil, err
-	}
 	typed := web.Members{Typed: edge.Form(r).Get("email"), Chosen: domain.Role(edge.Form(r).Get("role"))}
+	if wrong == nil {
+		wrong = s.ownerProved(r, invite.Role)
+	}
 	if wrong != nil {
 		return s.showMembers(r, typed, wrong)
 	}
@@ -186,20 +189,29 @@ func (s memberPages) memberPage(r *http.Request) (any, error) {
 	return s.showMember(r, m, nil)
 }
 
-// showMember shows a member and the possible changes. failed says why a change was refused, if it was.
-func (s memberPages) showMember(r *http.Request, m domain.Member, failed error) (edge.Response, error) {
+// showMember shows a member and the possible changes. failed says why a change was refused, if it was, and typed is the
+// role that was chosen.
+func (s memberPages) showMember(r *http.Request, m domain.Member, failed error, typed ...domain.Role) (edge.Response, error) {
 	c, status, refused := edge.CallOf(r), http.StatusOK, edge.Refusal(failed)
 	shown := web.MemberPage{
 		Console: s.frameOf(r, "member"), Member: viewMember(c, m), Chosen: m.Role,
 		Invites: !s.NoInvitations && m.Email != "", Unverified: !s.InvitationsAreMailed(),
 	}
-	if failed != nil {
+	if errors.Is(failed, errProofNeeded) {
+		shown.Problem.Prove, status = s.proveFirst(r, "/members/"+m.ID.String()), http.StatusForbidden
+	} else if failed != nil {
 		if shown.Refused, status = refusedWord(refused); status == 0 {
 			return edge.Response{}, failed
 		}
 		shown.Until = c.Start.Add(refused.RetryAfter)
 	}
+	if len(typed) > 0 {
+		shown.Chosen = typed[0]
+	}
 	shown.Console.Path = web.ConsoleRoot + "/members/" + m.ID.String()
+	if m.Status == domain.MemberActive && m.Email != "" {
+		s.withoutMail(r, &shown.Console, m.Email)
+	}
 	var err error
 	if shown.ByOwners, shown.LastOwner, err = s.unchangeable(r, m); err != nil {
 		return edge.Response{}, err
@@ -245,7 +257,10 @@ func (s memberPages) changeByForm(r *http.Request, change domain.ChangeMember, r
 		return nil, err
 	}
 	if err := s.ownerProved(r, append(roles, m.Role)...); err != nil {
-		return nil, err
+		if len(roles) == 0 || m.Role == domain.Owner {
+			return nil, err
+		}
+		return s.showMember(r, m, err, roles...)
 	}
 	change.Member = m.ID
 	if _, err := s.UpdateMember(r.Context(), edge.CallOf(r), change); err != nil {

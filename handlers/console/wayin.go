@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/url"
@@ -140,33 +141,48 @@ func (s *Console) returnOf(r *http.Request, l evidence.Language, member domain.M
 
 // passkeysMade caches whether the ledger has a passkey. It is safe for concurrent use.
 type passkeysMade struct {
-	mu    sync.Mutex
-	known bool
-	until time.Time
+	mu     sync.Mutex
+	asking bool // a request is asking the ledger
+	known  bool
+	failed error
+	until  time.Time
+	forgot int // how often the answer was forgotten
 }
 
-// How long the cached answer is used. Another process may have added the first passkey, or removed the last one.
+// How long the cached answer is used. Another process may have added the first passkey, or removed the last one. A
+// failure is cached as long as that there is none.
 const (
 	passkeysFor   = time.Minute
 	noPasskeysFor = 5 * time.Second
 )
 
-// ask returns the cached answer, or asks again.
+var errAsking = errors.New("another request is asking whether there are passkeys")
+
+// ask returns the cached answer, or asks again. Only one request asks at a time: the others do not wait for it.
 func (p *passkeysMade) ask(now time.Time, ask func() (bool, error)) (bool, error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if now.Before(p.until) {
-		return p.known, nil
+		defer p.mu.Unlock()
+		return p.known, p.failed
 	}
+	if p.asking {
+		defer p.mu.Unlock()
+		return false, errAsking
+	}
+	p.asking = true
+	forgot := p.forgot
+	p.mu.Unlock()
 	known, err := ask()
-	if err != nil {
-		return false, err
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.asking = false; p.forgot != forgot {
+		return known, err
 	}
-	p.known, p.until = known, now.Add(noPasskeysFor)
+	p.known, p.failed, p.until = known, err, now.Add(noPasskeysFor)
 	if known {
 		p.until = now.Add(passkeysFor)
 	}
-	return known, nil
+	return known, err
 }
 
 // forget asks anew next time: a passkey was added or removed here.
@@ -174,6 +190,7 @@ func (p *passkeysMade) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.until = time.Time{}
+	p.forgot++
 }
 
 // passkeyWay says how the page for signing in offers a passkey: first, if one was used in this browser; folded, if the

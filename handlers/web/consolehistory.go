@@ -11,7 +11,8 @@ type History struct {
 	Console        Console
 	Events         []Happened
 	Actions        []string // all actions
-	Action, Target string   // the filter
+	Action, Target string   // the filter, as typed
+	Unknown        bool     // the typed target is none, so the events are not filtered by it
 	Older          string   // address of the earlier events; may be empty
 	Export         string   // address of the bundle for auditors; empty if the role may not export
 	Length         int64    // number of events in the history

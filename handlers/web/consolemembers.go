@@ -18,6 +18,7 @@ type Members struct {
 	Typed         string        // a refused address
 	Chosen        domain.Role   // with it
 	Refused       string        // the reason, as the texts name it
+	Problem       Problem       // only that a proof is needed
 	Until         time.Time     // the end of the wait, if the reason is a limit
 	Invited, Link string        // the address just invited, and its link if no mail is sent
 }
@@ -54,6 +55,7 @@ type MemberPage struct {
 	LastOwner  bool // the member cannot be changed
 	ByOwners   bool // only owners may change the member, and the person is not one
 	Refused    string
+	Problem    Problem // only that a proof is needed
 	Until      time.Time
 }
 
