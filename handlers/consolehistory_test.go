@@ -503,7 +503,7 @@ func (s *service) memberCalled(address string) domain.MemberID {
 	return members[slices.IndexFunc(members, func(m domain.Member) bool { return m.Email == address })].ID
 }
 
-// The filter by target takes an id, a company's reference and a member's address. It says so if a text is none of them.
+// The filter by target takes an id, a company's reference and a member's address. It says so of any other text.
 func TestHistoryIsFilteredByName(t *testing.T) {
 	s := openConsole(t)
 	owner := s.signedIn(s.org.Email)

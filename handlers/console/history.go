@@ -71,7 +71,8 @@ func (s historyPages) history(r *http.Request) (any, error) {
 	question := query.AuditQuestion{Limit: historyRows, Before: edge.Integer(q, "before", 1, strictjson.MaxInteger, 0)}
 	question.Action, question.Target = action.ReadAuditFilter(q)
 	shown := web.History{
-		Console: s.frameOf(r, "history"), Action: string(question.Action), Target: strings.TrimSpace(r.URL.Query().Get("target")),
+		Console: s.frameOf(r, "history"), Action: string(question.Action),
+		Target: strings.TrimSpace(r.URL.Query().Get("target")),
 	}
 	var err error
 	if shown.Target != "" && question.Target == "" {
@@ -113,7 +114,7 @@ func (s historyPages) history(r *http.Request) (any, error) {
 }
 
 // targetNamed returns the id of the company with a reference or, for a person who manages members, of the active member
-// with an address. It is empty if there is none.
+// with an address. It is empty if neither exists.
 func (s historyPages) targetNamed(r *http.Request, text string) (string, error) {
 	at := edge.CallOf(r).Session
 	if domain.ValidEmail(text) && at.Role.Allows(domain.OrganizationAdmin) {

@@ -150,7 +150,7 @@ type passkeysMade struct {
 }
 
 // How long the cached answer is used. Another process may have added the first passkey, or removed the last one. A
-// failure is cached as long as that there is none.
+// failure is cached for noPasskeysFor too.
 const (
 	passkeysFor   = time.Minute
 	noPasskeysFor = 5 * time.Second

@@ -12,7 +12,7 @@ type History struct {
 	Events         []Happened
 	Actions        []string // all actions
 	Action, Target string   // the filter, as typed
-	Unknown        bool     // the typed target is none, so the events are not filtered by it
+	Unknown        bool     // nothing has the typed name, so the events are not filtered by it
 	Older          string   // address of the earlier events; may be empty
 	Export         string   // address of the bundle for auditors; empty if the role may not export
 	Length         int64    // number of events in the history
