@@ -276,15 +276,7 @@ func readEnvelope(o *strictjson.Object) (Envelope, error) {
 	e := Envelope{Contract: EnvelopeContract}
 	constant(o, "contract", EnvelopeContract)
 	e.Signed = readSigned(o)
-	if references := o.Object("references", strictjson.Optional); o.Has("references") {
-		e.References = &References{
-			CompanyReference:  references.String("companyReference", strictjson.Required),
-			Source:            references.String("source", strictjson.Required),
-			DocumentReference: references.String("documentReference", strictjson.Required),
-			Version:           references.Int("version", strictjson.MinInteger, strictjson.MaxInteger, strictjson.Required),
-			Salt:              references.String("salt", strictjson.Required),
-		}
-	}
+	e.References = readReferences(o)
 	if observation := o.Object("statusObservation", strictjson.Optional); o.Has("statusObservation") {
 		e.StatusObservation = new(readSigned(observation))
 	}
@@ -305,6 +297,21 @@ func readEnvelope(o *strictjson.Object) (Envelope, error) {
 		return Envelope{}, say.Errorf("receipt: %w", err)
 	}
 	return e, nil
+}
+
+// readReferences reads the member references; it returns nil if the member is absent.
+func readReferences(o *strictjson.Object) *References {
+	references := o.Object("references", strictjson.Optional)
+	if !o.Has("references") {
+		return nil
+	}
+	return &References{
+		CompanyReference:  references.String("companyReference", strictjson.Required),
+		Source:            references.String("source", strictjson.Required),
+		DocumentReference: references.String("documentReference", strictjson.Required),
+		Version:           references.Int("version", strictjson.MinInteger, strictjson.MaxInteger, strictjson.Required),
+		Salt:              references.String("salt", strictjson.Required),
+	}
 }
 
 func readSigned(o *strictjson.Object) Signed {

@@ -31,6 +31,7 @@ func (b *vectorBook) stamps() {
 	s.trusts(stampedKeys, s.stampFixture.trust)
 	for _, group := range []func(){
 		s.timestamps, s.tokens, s.tokenForms, s.chains, s.cosignatures, s.revocations, s.newMembers, s.strict,
+		s.proofs,
 	} {
 		group()
 	}

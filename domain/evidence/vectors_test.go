@@ -79,6 +79,7 @@ const vectorDescription = "Test vectors for verifiers of Integrity Ledger receip
 	"for none; now is the verifier's clock. " +
 	"Exit code 0: everything supplied and required holds; 1: something does not; 2: the trusted-keys file is refused, " +
 	"so nothing is checked and findings is null. " +
+	"A receipt that begins with the line c2sp.org/tlog-proof@v1 is a transparency log proof, whose inclusion is required. " +
 	"An inclusion is not-checked where the trusted keys hold no logKeys, too, and a time where they hold none or no " +
 	"timestampAuthorities. " +
 	"Witnessed is how many pinned witnesses cosigned the checkpoint of a valid inclusion, null where none are pinned. " +
@@ -303,7 +304,7 @@ func (b *vectorBook) file() []byte {
 	b.t.Helper()
 	text, err := vectortest.Compact(marshal(b.t, vectorFile{vectorDescription, 2, b.trust, b.list}),
 		"private export", "inclusion", "chain: through an intermediate", "revoked signing key: stamped before",
-		"witnesses: two", "checkpoint: with 99 cosignatures", "64 KiB")
+		"witnesses: two", "checkpoint: with 99 cosignatures", "64 KiB", "proof: private")
 	if err != nil {
 		b.t.Fatal(err)
 	}

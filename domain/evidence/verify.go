@@ -166,12 +166,19 @@ func (f *Findings) note(format string, args ...any) {
 // 4.1, or a statement about an organization through the first five of them. It also checks a proof of inclusion by the
 // steps of section 4.3 if the trusted keys name a log key, and tokens of timestamp authorities if they name authorities.
 // It proves the preserved signature, not present validity: only the service knows the current status. A text without
-// the member contract is read as a certificate; a payload with another role makes any of them invalid.
+// the member contract is read as a certificate; a payload with another role makes any of them invalid. A transparency
+// log proof (C2SP tlog-proof@v1) is read as the receipt in its extra data with that proof of inclusion, which is
+// required.
 func Verify(receipt []byte, trust *TrustedKeys, opts Options) Findings {
 	f := Findings{
 		Signature: Invalid, References: NotChecked, Observation: NotChecked, Inclusion: NotChecked, StatusAsOf: NotChecked,
 		Time:    NotChecked,
 		Reasons: []say.Sentence{}, Notes: []say.Sentence{},
+	}
+	if isProof(receipt) {
+		opts.RequireInclusion = true // a proof of inclusion that was not checked proves nothing
+		f.verifyParsed(trust, opts, func() (Envelope, error) { return ParseProof(receipt) })
+		return f
 	}
 	o, err := openReceipt(new(strictjson.Meter), receipt)
 	if err != nil {
@@ -184,17 +191,21 @@ func Verify(receipt []byte, trust *TrustedKeys, opts Options) Findings {
 	case o.String("contract", strictjson.Required) == PublisherContract:
 		f.verifyPublisher(o, trust, opts)
 	default:
-		f.verifyEnvelope(o, trust, opts)
+		f.verifyParsed(trust, opts, func() (Envelope, error) { return readEnvelope(o) })
 	}
 	return f
 }
 
-func (f *Findings) verifyEnvelope(o *strictjson.Object, trust *TrustedKeys, opts Options) {
-	e, err := readEnvelope(o)
+func (f *Findings) verifyParsed(trust *TrustedKeys, opts Options, parse func() (Envelope, error)) {
+	e, err := parse()
 	if err != nil {
 		f.fail("signature", "%s", err)
 		return
 	}
+	f.verifyEnvelope(e, trust, opts)
+}
+
+func (f *Findings) verifyEnvelope(e Envelope, trust *TrustedKeys, opts Options) {
 	for part, supplied := range map[*Finding]bool{
 		&f.References: e.References != nil, &f.Observation: e.StatusObservation != nil, &f.StatusAsOf: e.StatusAsOf != nil,
 		&f.Inclusion: e.Inclusion != nil, &f.Time: e.Timestamps != nil,
