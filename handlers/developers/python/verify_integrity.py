@@ -3,8 +3,9 @@
 
     python3 verify_integrity.py RECEIPT TRUSTED_KEYS [DOCUMENT]
 
-RECEIPT is evidence saved from the service, a public receipt, or a downloaded
-certificate of the certification API. TRUSTED_KEYS is
+RECEIPT is evidence saved from the service, a public receipt, a transparency log
+proof (.tlog-proof), or a downloaded certificate of the certification API. A
+transparency log proof must be of a log whose key is pinned. TRUSTED_KEYS is
 a trusted-keys file that you obtained and pinned through a channel you trust: a
 key inside a receipt proves nothing. DOCUMENT is compared by its SHA-256. A proof
 that the transparency log holds the record is checked where the file has logKeys,
@@ -122,6 +123,10 @@ _TREE_SIZE: Final = re.compile("0|[1-9][0-9]{0,15}")
 # Unicode's White_Space, which C2SP signed-note keeps out of names, spelled out.
 _NOTE_SIGNATURE: Final = re.compile("— ([^+ \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+) ([A-Za-z0-9+/]+=*)")
 _NOTE_CONTROL: Final = re.compile("[\x00-\x09\x0b-\x1f]")
+_PROOF_HEADER: Final = b"c2sp.org/tlog-proof@v1\n"
+_TLOG_PROOF: Final = re.compile(
+    r"c2sp\.org/tlog-proof@v1\nextra ([A-Za-z0-9+/=]+)\nindex (0|[1-9][0-9]{0,15})\n((?:[A-Za-z0-9+/=]+\n)*)\n(.*)", re.DOTALL
+)
 _TIMESTAMP: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
 )
@@ -561,6 +566,8 @@ def _read_receipt(receipt: bytes) -> dict[str, Any]:
     """
     if len(receipt) > _MAX_RECEIPT:
         raise _Refused(f"the file must have at most {_MAX_RECEIPT} bytes")
+    if receipt.startswith(_PROOF_HEADER):
+        return _read_tlog_proof(receipt)
     value = _parse(receipt)
     if isinstance(value, dict) and "contract" not in value:
         certificate = _members(value, "certificate", _SIGNED)
@@ -569,14 +576,7 @@ def _read_receipt(receipt: bytes) -> dict[str, Any]:
     envelope = _members(value, "receipt", ["contract", *_SIGNED], ["references", "statusObservation", "statusAsOf", "inclusion", "timestamps"])
     _constant(envelope["contract"], "contract", "integrity-evidence-v1")
     _read_signed(envelope, "receipt")
-    if "references" in envelope:
-        names = ["companyReference", "source", "documentReference", "version", "salt"]
-        references = _members(envelope["references"], "references", names)
-        for name in names:
-            if name == "version":
-                _whole(references[name], name, -_MAX_INTEGER)
-            else:
-                _string(references[name], name)
+    _read_references(envelope)
     if "statusObservation" in envelope:
         _read_signed(_members(envelope["statusObservation"], "statusObservation", _SIGNED), "statusObservation")
     if "statusAsOf" in envelope:
@@ -591,6 +591,47 @@ def _read_receipt(receipt: bytes) -> dict[str, Any]:
                 for name, text in _members(token, f"timestamp {i}, token", ["authority", "genTime", "token"]).items():
                     _string(text, f"timestamp {i}, {name}")
     return envelope
+
+
+def _read_references(value: Mapping[str, Any]) -> None:
+    if "references" not in value:
+        return
+    names = ["companyReference", "source", "documentReference", "version", "salt"]
+    references = _members(value["references"], "references", names)
+    for name in names:
+        if name == "version":
+            _whole(references[name], name, -_MAX_INTEGER)
+        else:
+            _string(references[name], name)
+
+
+def _read_tlog_proof(proof: bytes) -> dict[str, Any]:
+    """Reads a transparency log proof (C2SP tlog-proof@v1) as the envelope whose parts it holds.
+
+    Its extra data is one JSON object in its RFC 8785 form, so no byte can change without a meaning.
+    """
+    try:
+        match = _TLOG_PROOF.fullmatch(proof.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise _Refused(f"the text is not UTF-8 (at byte {error.start})") from None
+    if match is None:
+        raise _Refused("the transparency log proof must have the lines of C2SP tlog-proof@v1, with extra data")
+    hashes = match[3].splitlines()
+    for text in hashes:
+        _hash(text, "hash")
+    text = _decode_standard(match[1], "extra data")
+    data = _members(_parse(text), "extra data", ["contract", "leaf", *_SIGNED], ["references"])
+    _constant(data["contract"], "extra data, contract", "integrity-tlog-proof-v1")
+    _string(data["leaf"], "extra data, leaf")
+    _read_signed(data, "extra data")
+    _read_references(data)
+    if _canonical(data).encode("utf-8") != text:
+        raise _Refused("extra data: the text is not in the canonical form of RFC 8785")
+    inclusion = {
+        "leaf": data.pop("leaf"), "leafIndex": _whole(int(match[2]), "index", 0), "treeSize": _read_note(match[4]).size,
+        "hashes": hashes, "checkpoint": match[4],
+    }
+    return {**data, "contract": "integrity-evidence-v1", "inclusion": inclusion}
 
 
 def _read_proof(value: Any, what: str, others: Sequence[str]) -> None:
@@ -734,6 +775,17 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclasses.dataclass(frozen=True)
+class _Note:
+    """A checkpoint as it is written, of which no signature was checked."""
+
+    origin: str
+    size: int
+    root: bytes
+    signatures: tuple[tuple[str, bytes], ...]  # names, and key hashes with what follows
+    text: bytes  # the signed bytes
+
+
+@dataclasses.dataclass(frozen=True)
 class _Checkpoint:
     """What the log signed: C2SP tlog-checkpoint, without extension lines."""
 
@@ -745,11 +797,8 @@ class _Checkpoint:
     revocation: _Revocation | None  # the latest, where every pinned key that signed it is revoked
 
 
-def _open_checkpoint(note: str, trusted: TrustedKeys) -> _Checkpoint:
-    """Reads a checkpoint and checks the signatures of pinned keys of its origin.
-
-    Each of them must verify and stand once; without any it is _Untrusted.
-    """
+def _read_note(note: str) -> _Note:
+    """Reads a checkpoint without extension lines."""
     if _NOTE_CONTROL.search(note):
         raise _Refused("checkpoint must have no control characters but newlines")
     lines = note.split("\n")
@@ -768,23 +817,31 @@ def _open_checkpoint(note: str, trusted: TrustedKeys) -> _Checkpoint:
         if len(signatures[-1][1]) < 5:
             raise _Refused("checkpoint: a signature is too short")
 
-    text = "\n".join(lines[:3]).encode("utf-8") + b"\n"
+    return _Note(origin, int(size), root, tuple(signatures), "\n".join(lines[:3]).encode("utf-8") + b"\n")
+
+
+def _open_checkpoint(text: str, trusted: TrustedKeys) -> _Checkpoint:
+    """Reads a checkpoint and checks the signatures of pinned keys of its origin.
+
+    Each of them must verify and stand once; without any it is _Untrusted.
+    """
+    note = _read_note(text)
     cosignatures: list[tuple[str, bytes]] = []
     seen: dict[bytes, _Revocation | None] = {}
-    for name, raw in signatures:
+    for name, raw in note.signatures:
         key = trusted._log_keys.get((name, raw[:4]))
-        if key is None or name != origin:
+        if key is None or name != note.origin:
             cosignatures.append((name, raw))
             continue
         if key.key_hash in seen:
             raise _Refused("checkpoint: a signature of the log stands twice")
         seen[key.key_hash] = trusted._revocation(*_key_names(key.raw))
-        _check_ed25519(key.raw, raw[4:], text, "checkpoint: the log's signature does not belong to it")
+        _check_ed25519(key.raw, raw[4:], note.text, "checkpoint: the log's signature does not belong to it")
     if not seen:
         raise _Untrusted("no pinned log key of its origin signed the checkpoint")
     revocations = [revocation for revocation in seen.values() if revocation is not None]
     latest = max(revocations, key=lambda revocation: revocation.since) if len(revocations) == len(seen) else None
-    return _Checkpoint(origin, int(size), root, text, tuple(cosignatures), latest)
+    return _Checkpoint(note.origin, note.size, note.root, note.text, tuple(cosignatures), latest)
 
 
 def _hash(text: str, what: str) -> bytes:
@@ -1553,6 +1610,7 @@ def verify_receipt(
         _verify_certificate(f, envelope, trusted, document)
     else:
         _verify_envelope(f, envelope, o)
+    require_inclusion = require_inclusion or receipt.startswith(_PROOF_HEADER)  # a proof that was not checked proves nothing
     if require_references and f.references == NOT_SUPPLIED:
         f.reasons.append("references: they are required and not supplied")
     if require_current and f.observed_status != "current":
@@ -2040,6 +2098,7 @@ _SPANISH: Final[Mapping[str, str]] = {
     "trusted keys": "claves de confianza",
     "the file": "el archivo",
     "receipt": "justificante",
+    "extra data": "datos adicionales",
     "hash {}": "hash {}",
     "key {}": "clave {}",
     "revoked key {}": "clave revocada {}",
@@ -2077,6 +2136,7 @@ _SPANISH: Final[Mapping[str, str]] = {
     "the signing certificate's digest": "el resumen del certificado de firma",
     "the token": "el sello",
     "what a certificate signs": "lo que firma un certificado",
+    "the transparency log proof must have the lines of C2SP tlog-proof@v1, with extra data": "la prueba del registro de transparencia debe tener las líneas de C2SP tlog-proof@v1, con datos adicionales",
     "both schemas must be given, or neither": "hay que dar los dos esquemas o ninguno",
     "not a JSON Schema: {!}": "no es un JSON Schema: {!}",
     "require_witnesses must be 0 or more": "require_witnesses debe ser 0 o más",
@@ -2091,7 +2151,7 @@ _SPANISH: Final[Mapping[str, str]] = {
     "must be a number of witnesses": "debe ser un número de testigos",
     "Verifies a receipt offline against trusted keys that you pinned, and compares a document with it.": "Verifica un justificante sin conexión con las claves de confianza que usted fijó, y compara un documento con él.",
     "Exit code 0: everything supplied holds. 1: something does not, differs, or was revoked. 2: it could not be checked.": "Código de salida 0: todo lo aportado se sostiene. 1: algo no se sostiene, difiere o está revocado. 2: no se ha podido comprobar.",
-    "saved evidence, a public receipt, or a downloaded certificate": "evidencia guardada, un justificante público o un certificado descargado",
+    "saved evidence, a public receipt, a transparency log proof, or a downloaded certificate": "evidencia guardada, un justificante público, una prueba del registro de transparencia o un certificado descargado",
     "a trusted-keys file that you got through a channel you trust": "un archivo de claves de confianza que obtuvo por un medio en el que confía",
     "the file to compare": "el archivo que se compara",
     "show this help and exit": "muestra esta ayuda y termina",
@@ -2261,7 +2321,7 @@ def main(argv: Sequence[str] | None = None, now: datetime | None = None) -> int:
     """Runs the command line and returns the exit code."""
     spoken = _wanted_language(sys.argv[1:] if argv is None else argv)
     parser = _Parser(spoken)
-    parser.argument("receipt", "saved evidence, a public receipt, or a downloaded certificate")
+    parser.argument("receipt", "saved evidence, a public receipt, a transparency log proof, or a downloaded certificate")
     parser.argument("trusted", "a trusted-keys file that you got through a channel you trust")
     parser.argument("document", "the file to compare", nargs="?")
     parser.argument("--help", "show this help and exit", action="help")

@@ -1,7 +1,9 @@
 // What a receipt, a certificate and the texts signed in them are made of.
 
-import { base64URL, closed, constant, integer, list, matches, normalTime, object, serviceTime, sha256Hex, text } from "./forms.js";
-import { Numeral, Refusal, canonical, parse } from "./strictjson.js";
+import { decodeBase64 } from "./bytes.js";
+import { anObject, base64URL, closed, constant, integer, list, matches, normalTime, object, serviceTime, sha256Hex, text } from "./forms.js";
+import { Numeral, Refusal, canonical, decodeText, parse } from "./strictjson.js";
+import { readCheckpoint } from "./transparency.js";
 import { keyNames } from "./trust.js";
 
 const issuer = /^[^\u0000-\u001f\u007f]{1,512}$/u;
@@ -50,6 +52,45 @@ export function readSigned(value, form = signedForm, optional = [], at = "") {
   closed(value, form, optional, at);
   closed(value.get("publicKeyJwk"), jwkForm, [], `${at}/publicKeyJwk`);
   return value;
+}
+
+const proofHeader = "c2sp.org/tlog-proof@v1\n";
+const proofLines = /^extra ([A-Za-z0-9+/=]+)\nindex (0|[1-9][0-9]{0,15})\n((?:[A-Za-z0-9+/=]+\n)*)\n/;
+const proofForm = { contract: constant("integrity-tlog-proof-v1"), leaf: text, ...signedForm, references: object };
+
+// readProof reads the lines of a transparency log proof (C2SP tlog-proof@v1) after the first as the envelope whose parts
+// it holds. Its extra data is one JSON object in its RFC 8785 form, so no byte can change without a meaning.
+function readProof(lines) {
+  const found = proofLines.exec(lines);
+  if (found === null || !Number.isSafeInteger(Number(found[2]))) {
+    throw new Refusal("proof-form");
+  }
+  const hashes = found[3].split("\n").slice(0, -1);
+  if (hashes.some((hash) => decodeBase64(hash)?.length !== 32)) {
+    throw new Refusal("hash-form");
+  }
+  const note = lines.slice(found[0].length);
+  const { size } = readCheckpoint(note);
+  const extra = decodeBase64(found[1]);
+  if (extra === null) {
+    throw new Refusal("proof-form");
+  }
+  const written = decodeText(extra, extra.length);
+  const data = readSigned(parse(written), proofForm, ["references"]);
+  if (canonical(data) !== written) {
+    throw new Refusal("not-canonical");
+  }
+  const inclusion = new Map([
+    ["leaf", data.get("leaf")], ["leafIndex", new Numeral(found[2])], ["treeSize", new Numeral(`${size}`)], ["hashes", hashes], ["checkpoint", note],
+  ]);
+  data.delete("leaf");
+  return data.set("contract", "integrity-evidence-v1").set("inclusion", inclusion);
+}
+
+// readFile reads the object in a text that was given to the verifier. It says whether the text is a transparency log proof.
+export function readFile(bytes, most) {
+  const whole = decodeText(bytes, most);
+  return whole.startsWith(proofHeader) ? [readProof(whole.slice(proofHeader.length)), true] : [anObject(parse(whole)), false];
 }
 
 // readPayload reads signed text: its role first, then its members, then its form.

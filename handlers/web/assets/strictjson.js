@@ -128,19 +128,20 @@ export function parse(text) {
   return whole;
 }
 
-// decode reads at most so many bytes of UTF-8 without a byte order mark.
-export function decode(bytes, most) {
+// decodeText reads at most so many bytes of UTF-8.
+export function decodeText(bytes, most) {
   if (bytes.length > most) {
     throw new Refusal("too-long", `${most}`);
   }
-  let text;
   try {
-    text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
     throw new Refusal("not-utf8");
   }
-  return parse(text);
 }
+
+// decode reads the JSON value in at most so many bytes.
+export const decode = (bytes, most) => parse(decodeText(bytes, most));
 
 // canonical is RFC 8785, which defines strings by JSON.stringify and the order of
 // members by UTF-16 code units. Integers within 2^53 are written as their digits.

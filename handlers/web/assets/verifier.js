@@ -11,9 +11,9 @@
 
 import { decodeBase64, decodeBase64URL, encoder, hex, hexSHA256, sha256 } from "./bytes.js";
 import { supported, verifies } from "./ed25519.js";
-import { certificateForm, leafForm, readEnvelope, readPayload, readSigned, recordForm, referencesForm, statusAsOfForm, statusForm } from "./envelope.js";
-import { anObject, closed, formatTime, instant } from "./forms.js";
-import { Refusal, Untrusted, canonical, decode } from "./strictjson.js";
+import { certificateForm, leafForm, readEnvelope, readFile, readPayload, readSigned, recordForm, referencesForm, statusAsOfForm, statusForm } from "./envelope.js";
+import { closed, formatTime, instant } from "./forms.js";
+import { Refusal, Untrusted, canonical } from "./strictjson.js";
 import { cosignature, cosignedAt, logName, readCheckpoint, rootOf } from "./transparency.js";
 import { namesOf, parseTrustedKeys } from "./trust.js";
 
@@ -589,7 +589,8 @@ async function verifyCertificate(findings, signed, trust, { document }) {
 
 /**
  * Verifies a receipt, or a downloaded certificate of the certification API (bytes),
- * against keys of parseTrustedKeys. Evidence without the member contract is a certificate.
+ * against keys of parseTrustedKeys. Evidence without the member contract is a certificate;
+ * a transparency log proof (C2SP tlog-proof@v1) is a receipt whose inclusion is required.
  *
  * now is the verifier's clock, a Date; document is {sha256, size} of a file to
  * compare, or absent. requireTimestamp makes anything but a valid token of a pinned
@@ -603,13 +604,14 @@ async function verifyCertificate(findings, signed, trust, { document }) {
  */
 export async function verify(bytes, trust, options) {
   const findings = new Findings();
-  const value = findings.attempt("signature", () => anObject(decode(bytes, maxReceipt)));
-  if (value === null) {
+  const read = findings.attempt("signature", () => readFile(bytes, maxReceipt));
+  if (read === null) {
     return findings;
   }
+  const [value, isProof] = read;
   const judge = value.has("contract") ? verifyReceipt : verifyCertificate;
   if (await judge(findings, value, trust, options)) {
-    findings.demand(options);
+    findings.demand(isProof ? { ...options, requireInclusion: true } : options); // a proof that was not checked proves nothing
   }
   return findings;
 }
