@@ -65,6 +65,14 @@ func exampleOf(t *testing.T, file, id, status, mediaType string) (text json.RawM
 	return text
 }
 
+// proofOf returns the transparency log proof in an example.
+func proofOf(t *testing.T, id string) json.RawMessage {
+	t.Helper()
+	var text string
+	check(t, json.Unmarshal(exampleOf(t, schemas.OpenAPIFile, id, "200", "text/plain"), &text))
+	return json.RawMessage(text)
+}
+
 // exampleDocument is the file that the examples are about.
 const exampleDocument = "%PDF-1.7 a document\n"
 
@@ -91,10 +99,11 @@ func TestExamplesAgree(t *testing.T) {
 		"evidence":    exported,
 		"receipt":     exampleOf(t, schemas.OpenAPIFile, "getReceipt", "200", "application/json"),
 		"certificate": exampleOf(t, schemas.CertificationOpenAPIFile, "downloadCertificate", "200", "application/json"),
+		"proof":       proofOf(t, "getTlogProof"), "public proof": proofOf(t, "getPublicTlogProof"),
 	} {
 		found := evidence.Verify(text, trust, evidence.Options{
 			Document: &evidence.Document{SHA256: hex.EncodeToString(hash[:]), Size: int64(len(exampleDocument))},
-			Now:      time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC), RequireReferences: name == "evidence",
+			Now:      time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC), RequireReferences: name == "evidence" || name == "proof",
 			RequireInclusion: name == "evidence",
 		})
 		if found.ExitCode() != 0 || found.FileMatch == nil || !*found.FileMatch {

@@ -14,6 +14,9 @@ import (
 // ProofContract is the contract of the extra data in a record's transparency log proof.
 const ProofContract = "integrity-tlog-proof-v1"
 
+// ProofExtension ends the name of a proof's file (C2SP tlog-proof).
+const ProofExtension = ".tlog-proof"
+
 // The lines of a proof (C2SP tlog-proof@v1).
 const (
 	proofHeader = "c2sp.org/tlog-proof@v1"

@@ -48,7 +48,7 @@ func (s *Proofs) ExportMany(
 	if err != nil {
 		return answer, err
 	}
-	if asked.wait > 0 && slices.ContainsFunc(records, s.pending) && s.awaitInclusion(ctx, c.Access, asked, records) {
+	if asked.wait > 0 && slices.ContainsFunc(records, s.pending) && s.awaitInclusion(ctx, c.Access, asked.wait, records) {
 		// The key, its grants and the records may have changed meanwhile.
 		if err := s.JudgeAgain(ctx); err != nil {
 			return answer, err
@@ -133,7 +133,7 @@ func (s *Proofs) exports(
 // It holds no connection while it waits, and looks only after the tree has changed. It reports whether it has waited:
 // it does not if too many requests wait already.
 func (s *Proofs) awaitInclusion(
-	ctx context.Context, access domain.Access, asked ExportsQuestion, records []*export,
+	ctx context.Context, access domain.Access, wait time.Duration, records []*export,
 ) bool {
 	leave, ok := s.waiters.enter(access)
 	if !ok {
@@ -142,7 +142,7 @@ func (s *Proofs) awaitInclusion(
 	defer leave()
 	changed, forget := s.Transparency.Watch()
 	defer forget()
-	waiting, cancel := context.WithTimeout(ctx, asked.wait)
+	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	for {
 		select {

@@ -97,6 +97,10 @@ func (s API) integrity() []edge.Endpoint {
 			integrity+"/records/{publicId}/inclusion", edge.Do(edge.ReadPublicID, s.Inclusion),
 			edge.Policy{Scope: domain.IntegrityRead, NoQuery: true},
 		),
+		edge.Get(
+			integrity+"/records/{publicId}/tlog-proof", edge.Do(action.ReadProof, s.Proof),
+			edge.Policy{Scope: domain.IntegrityRead, Answer: edge.AsFile},
+		),
 		edge.Post(
 			integrity+"/records/{publicId}/revoke", edge.Do(action.ReadRevoke, action.Single(s.Service, s.Revoke)),
 			edge.Policy{Scope: domain.IntegrityRevoke, Body: edge.BodyOptional, Judged: true, TakesAway: true},
@@ -175,6 +179,7 @@ func (s API) public() []edge.Endpoint {
 			"/api/public/integrity/{publicId}/receipt", edge.Do(edge.ReadPublicID, s.Receipt),
 			edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, AnyOrigin: true, NoQuery: true},
 		),
+		edge.Get("/api/public/integrity/{publicId}/tlog-proof", edge.Do(edge.ReadPublicID, s.PublicProof), document),
 		edge.Get(
 			"/api/public/integrity/{publicId}/publisher", edge.Do(edge.ReadPublicID, s.PublisherStatement),
 			edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, AnyOrigin: true, NoQuery: true},

@@ -10,6 +10,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/say"
+	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
 	"integrityledger/projections/internal/statement"
@@ -167,6 +168,15 @@ func (e *Evidence) Leaf() []byte { return e.Event.LeafOf(e.Record.Payload) }
 // same cost while statistics say that the table is nearly empty. ORDER BY makes the planner use the right one.
 const eventAtPosition = `FROM {events} WHERE shard = $1 AND position >= i.position AND position <= i.position ORDER BY position LIMIT 1`
 
+// wholeEvent reads an event with the members that its leaf commits to; eventColumns are these members.
+const (
+	wholeEvent = `SELECT data, organization_id, sequence, id, v, company_id, type, subject, occurred_at, actor, request_id, nonce
+		` + eventAtPosition
+	eventColumns = `,
+		i.position, e.organization_id, e.sequence, e.id, e.v, e.company_id, e.type, e.subject, e.occurred_at, e.actor,
+		e.request_id, e.nonce`
+)
+
 // evidenceQuestion asks for one record, and holds the answer.
 type evidenceQuestion struct {
 	id     domain.PublicID
@@ -177,28 +187,32 @@ type evidenceQuestion struct {
 }
 
 // The signed bytes come from the event, never from columns.
-var loadEvidence = cluster.SQL(`SELECT n.place, e.data, i.version, i.revoked_at, d.highest_version, false, i.received_at, o.sequence,
-		i.position, e.organization_id, e.sequence, e.id, e.v, e.company_id, e.type, e.subject, e.occurred_at, e.actor,
-		e.request_id, e.nonce
+var loadEvidence = cluster.SQL(`SELECT n.place, e.data, i.version, i.revoked_at, d.highest_version, false, i.received_at, o.sequence` + eventColumns + `
 	FROM unnest($2::uuid[], $3::uuid[], $4::uuid[]) WITH ORDINALITY AS n(id, key_id, organization_id, place)
 	JOIN LATERAL (SELECT document_id, version, received_at, revoked_at, position FROM {versions}
 		WHERE shard = $1 AND public_id = n.id AND organization_id = n.organization_id AND record_id IS NOT NULL OFFSET 0) i ON true
 	JOIN LATERAL (SELECT company_id, highest_version FROM {documents} WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
 	LEFT JOIN LATERAL (SELECT true AS granted FROM {grants} WHERE shard = $1 AND key_id = n.key_id AND company_id = d.company_id AND enabled OFFSET 0) g ON true
 	JOIN LATERAL (SELECT sequence FROM {organization_state} WHERE shard = $1 AND organization_id = n.organization_id OFFSET 0) o ON true
-	LEFT JOIN LATERAL (SELECT data, organization_id, sequence, id, v, company_id, type, subject, occurred_at, actor, request_id, nonce
-		` + eventAtPosition + `) e ON true
+	LEFT JOIN LATERAL (` + wholeEvent + `) e ON true
 	WHERE n.key_id IS NULL OR g.granted`)
 
-var loadComparisons = cluster.SQL(`SELECT n.place, e.data, i.version, i.revoked_at, d.highest_version, i.record_id IS NULL,
-		i.organization_id, coalesce(p.published, false)
+var (
+	loadComparisons = loadPublished(`, i.organization_id, coalesce(p.published, false)`, `SELECT data `+eventAtPosition+`) e ON true
+	LEFT JOIN LATERAL (SELECT true AS published FROM {publisher_domains}
+		WHERE shard = $1 AND organization_id = i.organization_id AND removed_at IS NULL AND checked_at IS NOT NULL AND lapsed_at IS NULL LIMIT 1) p ON true`)
+	loadLeaves = loadPublished(eventColumns, wholeEvent+`) e ON true`)
+)
+
+// loadPublished returns a statement that reads registrations with more columns; event ends the join of the event.
+func loadPublished(columns, event string) string {
+	return cluster.SQL(`SELECT n.place, e.data, i.version, i.revoked_at, d.highest_version, i.record_id IS NULL` + columns + `
 	FROM unnest($2::uuid[]) WITH ORDINALITY AS n(id, place)
 	JOIN LATERAL (SELECT organization_id, document_id, version, revoked_at, record_id, position FROM {versions}
 		WHERE shard = $1 AND public_id = n.id OFFSET 0) i ON true
 	JOIN LATERAL (SELECT highest_version FROM {documents} WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
-	LEFT JOIN LATERAL (SELECT true AS published FROM {publisher_domains}
-		WHERE shard = $1 AND organization_id = i.organization_id AND removed_at IS NULL AND checked_at IS NOT NULL AND lapsed_at IS NULL LIMIT 1) p ON true
-	LEFT JOIN LATERAL (SELECT data ` + eventAtPosition + `) e ON true`)
+	LEFT JOIN LATERAL (` + event)
+}
 
 // Evidence reads a registration for a granted key. Concurrent questions of a shard share a round trip. A former public
 // id leads to the record that is kept (Evidence.Alias).
@@ -293,13 +307,29 @@ func (s RecordReader) registrations(
 // Comparison reads a registration, or whether there is only a reservation, for anyone with its public id. Concurrent
 // comparisons in a shard share a round trip.
 func (s RecordReader) Comparison(ctx context.Context, id domain.PublicID) (*Evidence, error) {
+	return s.published(ctx, id, &s.comparisons, s.compare)
+}
+
+// Published is Comparison with all members of the event, so that its leaf can be computed.
+func (s RecordReader) Published(ctx context.Context, id domain.PublicID) (*Evidence, error) {
+	e, err := s.published(ctx, id, &s.leaves, s.readLeaves)
+	if err == nil {
+		e.Record, _ = domain.ReadSignedRecord(e.Event.Data)
+	}
+	return e, err
+}
+
+func (s RecordReader) published(
+	ctx context.Context, id domain.PublicID, questions *eventstore.Batcher[domain.Shard, *evidenceQuestion],
+	read func(domain.Shard, []*evidenceQuestion),
+) (*Evidence, error) {
 	shard := id.Shard(s.Installation.Secret)
 	if !s.Installation.Has(shard) {
 		return nil, ErrUnknownPublicID
 	}
 	ask := func(id domain.PublicID) (*Evidence, error) {
 		q := &evidenceQuestion{id: id}
-		return q.answer(s.comparisons.Ask(ctx, shard, q, s.compare), ErrUnknownPublicID)
+		return q.answer(questions.Ask(ctx, shard, q, read), ErrUnknownPublicID)
 	}
 	e, err := ask(id)
 	if isUnknown(err) {
@@ -334,14 +364,22 @@ func (s RecordReader) compare(shard domain.Shard, batch []*evidenceQuestion) {
 	}, loadComparisons, shard)
 }
 
+func (s RecordReader) readLeaves(shard domain.Shard, batch []*evidenceQuestion) {
+	answerBatch(context.Background(), s.Public, batch, eventTargets, loadLeaves, shard)
+}
+
+// eventTargets are the targets of eventColumns. If the event of a registration is missing, its evidence cannot be
+// verified.
+func eventTargets(e *Evidence) []any {
+	r := &e.Event
+	return []any{(*zeronull.Int8)(&r.Position), &r.Organization, (*zeronull.Int8)(&r.Sequence), &r.ID, (*zeronull.Int2)(&r.V), &r.Company,
+		(*zeronull.Text)(&r.Type), (*zeronull.Text)(&r.Subject), (*zeronull.Timestamptz)(&r.OccurredAt), &r.Actor,
+		(*zeronull.Text)(&r.RequestID), &r.Nonce}
+}
+
 func (s RecordReader) readEvidence(ctx context.Context, shard domain.Shard, batch []*evidenceQuestion) {
 	answerBatch(ctx, s.Pool, batch, func(e *Evidence) []any {
-		r := &e.Event
-		// If the event of a registration is missing, its evidence cannot be verified.
-		return []any{&e.ReceivedAt, &e.Sequence, &r.Position, &r.Organization, (*zeronull.Int8)(&r.Sequence), &r.ID,
-			(*zeronull.Int2)(&r.V), &r.Company,
-			(*zeronull.Text)(&r.Type), (*zeronull.Text)(&r.Subject), (*zeronull.Timestamptz)(&r.OccurredAt), &r.Actor,
-			(*zeronull.Text)(&r.RequestID), &r.Nonce}
+		return append([]any{&e.ReceivedAt, &e.Sequence}, eventTargets(e)...)
 	}, loadEvidence, shard,
 		statement.Column(batch, func(q *evidenceQuestion) *domain.KeyID {
 			if q.access.Console { // without a grant, like granted

@@ -95,6 +95,7 @@ type reader struct {
 	scanning    *fair.Semaphore[domain.OrganizationID]
 	keys, links eventstore.Batcher[domain.Shard, *credential]
 	comparisons eventstore.Batcher[domain.Shard, *evidenceQuestion]
+	leaves      eventstore.Batcher[domain.Shard, *evidenceQuestion]
 	evidence    eventstore.Batcher[domain.Shard, *evidenceQuestion]
 }
 
