@@ -160,12 +160,18 @@ func TestEvidenceOfManyLimits(t *testing.T) {
 // the size of the tree. The answer arrives when the wait is over.
 func (s *service) awaiting(ctx context.Context, secret, id string) <-chan answer {
 	s.t.Helper()
+	r := s.request(http.MethodPost, exports, secret, strings.NewReader(`{"publicIds": ["`+id+`"], "wait": 25}`))
+	r.Header.Set("Content-Type", "application/json")
+	return s.awaitingAt(ctx, r)
+}
+
+// awaitingAt sends a request and returns when it waits for the tree.
+func (s *service) awaitingAt(ctx context.Context, r *http.Request) <-chan answer {
+	s.t.Helper()
 	// The test asks on its own connection: pg_stat_activity shows only the last statement of a pooled one.
 	conn, err := pgx.Connect(ctx, s.URL)
 	check(s.t, err)
 	defer conn.Close(context.Background())
-	r := s.request(http.MethodPost, exports, secret, strings.NewReader(`{"publicIds": ["`+id+`"], "wait": 25}`))
-	r.Header.Set("Content-Type", "application/json")
 	answers := make(chan answer, 1)
 	go func() {
 		defer close(answers)

@@ -361,7 +361,7 @@ func (a answer) refuses(status int, code domain.Code) wire.Failure {
 	if e.Code != code {
 		a.t.Fatalf("code %v, want %s: %s", e.Code, code, a.body)
 	}
-	waits := status == 429 || status == 503
+	waits := status == 429 || status == 503 || code == domain.InclusionPending
 	retryable := waits && code != domain.CompanyLimit && code != domain.WebhookLimit &&
 		code != domain.UnfinalizedIdentityLimit
 	if e.Retryable != retryable || e.Status != status || a.header.Get("Cache-Control") != "no-store" {

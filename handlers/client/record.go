@@ -244,6 +244,36 @@ func (c *Client) checkSigned(body []byte) ([]byte, error) {
 	return body, nil
 }
 
+// TlogProof returns the transparency log proof of a record (C2SP tlog-proof) with its references, for a file with
+// evidence.ProofExtension. Keep the bytes unchanged. If the published tree lacks the record, the service waits for it
+// up to wait, in whole seconds and at most 25, and then refuses with INCLUSION_PENDING.
+func (c *Client) TlogProof(ctx context.Context, publicID string, wait time.Duration) ([]byte, error) {
+	a := askRecord(http.MethodGet, publicID, "/tlog-proof")
+	a.query = url.Values{"wait": {strconv.Itoa(int(wait / time.Second))}}
+	return c.proof(ctx, a)
+}
+
+// PublicTlogProof returns the transparency log proof of a record without its references. The request carries no key.
+func (c *Client) PublicTlogProof(ctx context.Context, publicID string) ([]byte, error) {
+	return c.proof(ctx, ask{
+		method: http.MethodGet, path: "/api/public/integrity/" + publicID + "/tlog-proof", public: true,
+		wrong: checkPublicID(publicID),
+	})
+}
+
+// proof returns the bytes of an answer, after checking that they can be read as a proof.
+func (c *Client) proof(ctx context.Context, a ask) ([]byte, error) {
+	a.raw = true
+	body, err := c.do(ctx, a)
+	if err == nil {
+		_, err = evidence.ParseProof(body)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return body, nil
+}
+
 // Revoke revokes a record for good; the key needs integrity:revoke. The reason, at most 500 characters, may be empty.
 // Only the organization can see it.
 func (c *Client) Revoke(ctx context.Context, publicID, reason string) (wire.Revocation, error) {

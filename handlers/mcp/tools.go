@@ -5,6 +5,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -342,8 +343,7 @@ func (s Face) integrityMCP() *toolset {
 			input: object(contract, "", "changedCompany", "sequence", "epoch", "limit"), output: object(contract, "Feed"),
 			call: edge.Called(action.ReadFeed, edge.Viewed(s.Changes, feedPage))},
 		{name: "integrity_export", scope: domain.IntegrityRead, granted: true, effect: reads, limits: true,
-			input: object(contract, "", "publicId", "at", "timestamps"), output: object(contract, "Evidence"),
-			call: called(action.ReadExport, s.Evidence)},
+			input: exportInput(), output: exportOutput(), call: s.export},
 		{name: "integrity_revoke", scope: domain.IntegrityRevoke, granted: true, effect: destroys,
 			input: object(contract, "RevokeRequest", "publicId"), output: object(contract, "RevokedRecord"),
 			call: called(action.ReadRevoke, action.Single(s.Service, s.Revoke))},
@@ -351,4 +351,44 @@ func (s Face) integrityMCP() *toolset {
 			input: object(contract, "", "publicId", "sha256"), output: object(contract, "Comparison"),
 			call: called(action.ReadComparison, s.Compare)},
 	})
+}
+
+// exportProof is the member of integrity_export's input that asks for a transparency log proof, and of its output.
+const exportProof = "tlogProof"
+
+// exportInput is the schema of integrity_export's input.
+func exportInput() json.RawMessage {
+	return edge.Must(json.Marshal(withMember(object(schemas.OpenAPIFile, "", "publicId", "at", "timestamps"),
+		`{"type":"boolean","default":false,"description":"Answer the transparency log proof (C2SP tlog-proof@v1) instead `+
+			`of evidence; at and timestamps must be absent."}`)))
+}
+
+// exportOutput is the schema of integrity_export's output: the members of evidence, or a transparency log proof alone.
+func exportOutput() json.RawMessage {
+	output := withMember(object(schemas.OpenAPIFile, "Evidence"),
+		`{"type":"string","description":"The exact text of the file, alone in the answer if it was asked for."}`)
+	output["oneOf"] = []any{
+		map[string]any{"required": output["required"]}, map[string]any{"required": []string{exportProof}, "maxProperties": 1},
+	}
+	delete(output, "required")
+	return edge.Must(json.Marshal(output))
+}
+
+// withMember returns the schema of an object with exportProof as another member.
+func withMember(schema json.RawMessage, member string) (object map[string]any) {
+	if err := json.Unmarshal(schema, &object); err != nil {
+		panic(fmt.Sprintf("the published contract is part of the program: %v", err))
+	}
+	object["properties"].(map[string]any)[exportProof] = json.RawMessage(member)
+	return object
+}
+
+// export answers evidence, or a transparency log proof if the caller asks for one.
+func (s Face) export(ctx context.Context, o *strictjson.Object) (answer, error) {
+	if !o.Bool(exportProof, strictjson.Optional) {
+		return called(action.ReadExport, s.Evidence)(ctx, o)
+	}
+	return edge.Called(action.ReadProofNow, edge.Viewed(s.ProofText, func(text string) answer {
+		return answer{data: map[string]string{exportProof: text}}
+	}))(ctx, o)
 }

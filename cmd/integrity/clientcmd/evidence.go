@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,6 +14,9 @@ import (
 	"integrityledger/domain/say"
 	"integrityledger/handlers/client"
 )
+
+// proofWait is the longest wait for the inclusion of a record that the service allows.
+const proofWait = 25 * time.Second
 
 func (a *app) evidenceCommand() *cobra.Command {
 	c, flags := Command("evidence")
@@ -24,10 +28,27 @@ func (a *app) evidenceCommand() *cobra.Command {
 	timestamps := c.Flags().Bool(
 		"timestamps", false, "include the tokens of timestamp authorities, which show that the record existed before a time",
 	)
+	proof := c.Flags().Bool(
+		"tlog-proof", false, "save the transparency log proof (C2SP tlog-proof) instead, and wait for it up to 25 seconds",
+	)
+	c.MarkFlagsMutuallyExclusive("tlog-proof", "at")
+	c.MarkFlagsMutuallyExclusive("tlog-proof", "timestamps")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		record, service, err := a.recordClient(args[0], flags)
 		if err != nil {
 			return err
+		}
+		save := func(body []byte, err error) error {
+			switch {
+			case err != nil:
+				return Refusal(err)
+			case *output != "" && *output != "-":
+				return keyfiles.Replace(*output, body, 0o600)
+			}
+			return a.WriteRaw(body)
+		}
+		if *proof {
+			return save(service.TlogProof(c.Context(), record.publicID, proofWait))
 		}
 		var options []client.EvidenceOption
 		if c.Flags().Changed("at") {
@@ -36,14 +57,7 @@ func (a *app) evidenceCommand() *cobra.Command {
 		if *timestamps {
 			options = append(options, client.WithTimestamps())
 		}
-		body, err := service.Evidence(c.Context(), record.publicID, options...)
-		if err != nil {
-			return Refusal(err)
-		}
-		if *output != "" && *output != "-" {
-			return keyfiles.Replace(*output, body, 0o600)
-		}
-		return a.WriteRaw(body)
+		return save(service.Evidence(c.Context(), record.publicID, options...))
 	}
 	return c
 }

@@ -676,6 +676,11 @@ export class Client {
    * that the proof of inclusion may still come; `wait` (0 to 25 seconds) holds the request open until all are there.
    */
   evidenceOfMany(of: { publicIds: string[]; timestamps?: boolean; wait?: number }, options?: CallOptions): Promise<EvidenceResults>;
+  /**
+   * The transparency log proof (C2SP tlog-proof), with references: save the text as a file .tlog-proof. INCLUSION_PENDING
+   * while it may still come; `wait` (0 to 25 seconds) holds the request open.
+   */
+  tlogProof(of: { publicId: string; wait?: number }, options?: CallOptions): Promise<string>;
   /** Scope integrity:revoke. */
   revoke(of: { publicId: string; reason?: string }, options?: CallOptions): Promise<RevokedRecord>;
 
@@ -713,6 +718,8 @@ export class Client {
   compare(of: { publicId: string; sha256?: string }, options?: CallOptions): Promise<Comparison>;
   compareBytes(of: { publicId: string; bytes: Bytes }, options?: CallOptions): Promise<Comparison>;
   receipt(of: { publicId: string }, options?: CallOptions): Promise<Receipt>;
+  /** The transparency log proof without references. */
+  publicTlogProof(of: { publicId: string }, options?: CallOptions): Promise<string>;
 
   /** The newest checkpoint of the transparency log, a signed note. What the log answers proves nothing until it is checked. */
   logCheckpoint(options?: CallOptions): Promise<string>;

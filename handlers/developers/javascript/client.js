@@ -274,6 +274,11 @@ export class Client {
     return answer;
   }
 
+  async tlogProof({ publicId, wait }, options) {
+    const request = { query: { wait }, binary: true, held: 1000 * (wait ?? 0) };
+    return asProof(await this.#integrity("GET", `/records/${segment("publicId", publicId)}/tlog-proof`, request, options));
+  }
+
   async revoke({ publicId, reason }, options) {
     return this.#integrity("POST", `/records/${segment("publicId", publicId)}/revoke`, { body: { reason }, writes: true }, options);
   }
@@ -421,6 +426,10 @@ export class Client {
     return this.#call("GET", `/api/public/integrity/${segment("publicId", publicId)}/receipt`, { raw: true, open: true }, options);
   }
 
+  async publicTlogProof({ publicId }, options) {
+    return asProof(await this.#call("GET", `/api/public/integrity/${segment("publicId", publicId)}/tlog-proof`, { binary: true, open: true }, options));
+  }
+
   // The transparency log: what it answers proves nothing until it is checked.
 
   async logCheckpoint(options) {
@@ -549,6 +558,15 @@ export class Client {
       this.#seen = sequence;
     }
   }
+}
+
+// asProof is the text of a transparency log proof, of which nothing but the first line was looked at.
+function asProof(bytes) {
+  const text = utf8(bytes);
+  if (!text.startsWith("c2sp.org/tlog-proof@v1\n")) {
+    throw notOfTheService({ status: 200 });
+  }
+  return text;
 }
 
 // pages asks for page after page, to the end; not in a circle, which comes back to a mark that is set ever more rarely

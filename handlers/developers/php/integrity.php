@@ -232,6 +232,35 @@ final class Client
         return $results;
     }
 
+    /**
+     * Returns the transparency log proof of a record (C2SP tlog-proof), with its references, as bytes to be saved
+     * unchanged in a file .tlog-proof. Needs integrity:read. INCLUSION_PENDING means that the proof may still come: ask
+     * again, or let the service hold the request open.
+     *
+     * @param int $wait seconds to hold the request open, at most 25
+     */
+    public function tlogProof(string $publicId, int $wait = 0): string
+    {
+        $path = '/api/v1/integrity/records/' . self::segment($publicId) . '/tlog-proof?wait=' . $wait;
+        return $this->proof($path, false, max(0, min($wait, 25)));
+    }
+
+    /** Returns the transparency log proof of a record without its references. No key is sent. */
+    public function publicTlogProof(string $publicId): string
+    {
+        return $this->proof('/api/public/integrity/' . self::segment($publicId) . '/tlog-proof', true, 0);
+    }
+
+    private function proof(string $path, bool $public, int $held): string
+    {
+        $sent = true;
+        $answer = $this->send('GET', $path, null, $public, $held, $sent);
+        if (!str_starts_with($answer, "c2sp.org/tlog-proof@v1\n")) {
+            throw new Unanswered('the answer is not of this service');
+        }
+        return $answer;
+    }
+
     /** Returns the public receipt of a record, as bytes to be saved unchanged. No key is sent. */
     public function receipt(string $publicId): string
     {

@@ -404,6 +404,15 @@ class IntegrityClient:
             raise Unanswered("the answer has not one result for each record")
         return results
 
+    async def tlog_proof(self, public_id: str, *, wait: int | None = None) -> bytes:
+        """The transparency log proof of a record (C2SP tlog-proof), with its references, as bytes to be saved as they are.
+
+        Save them as a file .tlog-proof. INCLUSION_PENDING means that the proof may still come: ask
+        again, or with wait, 1 to 25 seconds, let the service hold the request open. Needs integrity:read.
+        """
+        path = f"{_INTEGRITY}/records/{_segment(public_id)}/tlog-proof"
+        return _proof(await self._send("GET", path, None, {"wait": wait or None}, False, False, wait or 0))
+
     async def revoke(self, public_id: str, reason: str = "") -> dict[str, Any]:
         """Revokes a record for good; again, it is "replayed": true and the first reason stays.
 
@@ -588,6 +597,10 @@ class IntegrityClient:
     async def receipt(self, public_id: str) -> bytes:
         """The public receipt of a record, as bytes to be saved as they are: no key is sent."""
         return await self._signed(f"/api/public/integrity/{_segment(public_id)}/receipt", public=True)
+
+    async def public_tlog_proof(self, public_id: str) -> bytes:
+        """The transparency log proof of a record without its references: no key is sent."""
+        return _proof(await self._send("GET", f"/api/public/integrity/{_segment(public_id)}/tlog-proof", None, None, True, False, 0))
 
     async def verify_hash(self, public_id: str, sha256: str) -> dict[str, Any]:
         """Compares a hash with a certificate: accept a file only where verified is true. Needs verify:read."""
@@ -938,6 +951,13 @@ def _segment(text: str) -> str:
     if text in ("", ".", ".."):
         raise ValueError("the id must be one of the service")
     return quote(text, safe="")
+
+
+def _proof(answer: bytes) -> bytes:
+    """A transparency log proof, of which nothing but the first line was looked at."""
+    if not answer.startswith(b"c2sp.org/tlog-proof@v1\n"):
+        raise Unanswered("the answer is not of this service")
+    return answer
 
 
 def _object(answer: bytes) -> dict[str, Any]:
