@@ -3,6 +3,7 @@ module integrityledger/cmd/lab
 go 1.26.8
 
 require (
+	filippo.io/torchwood v0.9.0
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/google/licensecheck v0.3.1
 	github.com/gorilla/mux v1.8.1
@@ -13,6 +14,7 @@ require (
 	github.com/prometheus/common v0.66.1
 	github.com/prometheus/procfs v0.22.0
 	github.com/spf13/cobra v1.10.2
+	github.com/transparency-dev/formats v0.1.1
 	github.com/transparency-dev/merkle v0.0.2
 	golang.org/x/mod v0.42.0
 	golang.org/x/sync v0.24.0
