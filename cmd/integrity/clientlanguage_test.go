@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -52,6 +53,17 @@ func TestClientCommandsFollowTheLocale(t *testing.T) {
 	trusted := filepath.Join(s.dir, "trusted-keys.json")
 	s.included(link[strings.LastIndex(link, "/")+1:])
 	must("evidence", link, "-o", saved)
+	proof, spoilt := filepath.Join(dir, "saved.tlog-proof"), filepath.Join(dir, "spoilt.tlog-proof")
+	must("evidence", link, "--tlog-proof", "-o", proof)
+	if said := must("verify", proof, trusted, file, "--require-references"); !strings.Contains(said, "inclusion     valid\n") ||
+		!strings.Contains(said, "matches the registered SHA-256") {
+		t.Error(said)
+	}
+	text, err := os.ReadFile(proof)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, spoilt, strings.Replace(string(text), "\nindex ", "\nindex 0", 1))
 	must("manifest", "create", listed, "-o", manifest)
 	write(t, filepath.Join(listed, "b"), "b")
 	delivery, _, _ := strings.Cut(must("webhook", "test", hook), " ")
@@ -68,7 +80,8 @@ func TestClientCommandsFollowTheLocale(t *testing.T) {
 		{"compare", file, link}, {"compare", other, link}, {"compare", file, none},
 		{"compare", file, none, "--url", "http://127.0.0.1:1"},
 		{"compare", file, none, "--url", strings.Replace(access.BaseURL, "http:", "https:", 1)},
-		{"evidence", none}, {"evidence", link, "--at", "x"},
+		{"evidence", none}, {"evidence", link, "--at", "x"}, {"evidence", none, "--tlog-proof"},
+		{"evidence", link, "--tlog-proof", "--timestamps"}, {"verify", proof, trusted, other}, {"verify", spoilt, trusted},
 		{"verify", saved, trusted, file}, {"verify", saved, trusted, other, "--require-timestamp"}, {"verify", file, trusted},
 		{"verify", saved, file},
 		{"monitor", access.BaseURL, "--trusted-keys", trusted, "--state", filepath.Join(dir, "state"), "--evidence", saved},
