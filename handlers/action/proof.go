@@ -27,7 +27,9 @@ func ReadProof(o *strictjson.Object) ProofQuestion {
 }
 
 // ReadProofNow reads the public id of a record whose inclusion is not waited for.
-func ReadProofNow(o *strictjson.Object) ProofQuestion { return ProofQuestion{publicID: edge.ReadPublicID(o)} }
+func ReadProofNow(o *strictjson.Object) ProofQuestion {
+	return ProofQuestion{publicID: edge.ReadPublicID(o)}
+}
 
 // Proof answers the transparency log proof of a record (C2SP tlog-proof@v1) with its references.
 func (s *Proofs) Proof(ctx context.Context, c *edge.Call, asked ProofQuestion) (edge.Response, error) {

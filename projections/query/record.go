@@ -372,7 +372,8 @@ func (s RecordReader) readLeaves(shard domain.Shard, batch []*evidenceQuestion) 
 // verified.
 func eventTargets(e *Evidence) []any {
 	r := &e.Event
-	return []any{(*zeronull.Int8)(&r.Position), &r.Organization, (*zeronull.Int8)(&r.Sequence), &r.ID, (*zeronull.Int2)(&r.V), &r.Company,
+	return []any{(*zeronull.Int8)(&r.Position), &r.Organization, (*zeronull.Int8)(&r.Sequence), &r.ID,
+		(*zeronull.Int2)(&r.V), &r.Company,
 		(*zeronull.Text)(&r.Type), (*zeronull.Text)(&r.Subject), (*zeronull.Timestamptz)(&r.OccurredAt), &r.Actor,
 		(*zeronull.Text)(&r.RequestID), &r.Nonce}
 }
