@@ -85,6 +85,9 @@ test("an origin system, from the first company to the revocation", async () => {
   assert.deepEqual([evidence.contract, evidence.references.documentReference], ["integrity-evidence-v1", "d-1"]);
   assert.equal(JSON.parse(evidence.statusObservation.payload).status, "superseded");
   assert.equal((await anyone.receipt({ publicId: record.publicId })).payload, evidence.payload);
+  for (const proof of [() => worker.tlogProof({ publicId: record.publicId }), () => anyone.publicTlogProof({ publicId: record.publicId })]) {
+    assert.match(await proof().catch((error) => error.code), /^(c2sp\.org\/tlog-proof@v1\n|INCLUSION_PENDING$)/);
+  }
   const { results: exported } = await worker.evidenceOfMany({ publicIds: [record.publicId, "a".repeat(26)], wait: 1 });
   assert.deepEqual(exported.map((one) => one.error?.code ?? one.status).slice(1), ["RECORD_NOT_FOUND"]);
   assert.ok(exported[0].error?.code === "INCLUSION_PENDING" || exported[0].data.payload === evidence.payload, JSON.stringify(exported[0]));

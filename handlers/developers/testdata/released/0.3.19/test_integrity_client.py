@@ -141,6 +141,11 @@ class AgainstTheService(unittest.IsolatedAsyncioTestCase):
             self.assertTrue(
                 many["data"]["payload"] == json.loads(evidence)["payload"] if many["data"] else many["error"]["code"] == "INCLUSION_PENDING"
             )
+            for proof in (c.tlog_proof(record["publicId"], wait=1), c.public_tlog_proof(record["publicId"])):
+                try:
+                    self.assertEqual(b"c2sp.org/tlog-proof@v1", (await proof).splitlines()[0])
+                except Refused as pending:
+                    self.assertEqual("INCLUSION_PENDING", pending.code)
             with self.assertRaises(Refused) as refused:
                 await c.evidence_of_many([record["publicId"]] * 2)
             self.assertEqual("/publicIds/1", refused.exception.fields[0]["pointer"])
