@@ -60,7 +60,11 @@ func TestCheckpointsOfTheLibrary(t *testing.T) {
 			}
 			trust[v.TrustedKeys] = set
 		}
-		e, err := ParseEnvelope([]byte(*v.Receipt))
+		parse := ParseEnvelope
+		if isProof([]byte(*v.Receipt)) {
+			parse = ParseProof
+		}
+		e, err := parse([]byte(*v.Receipt))
 		if err != nil {
 			t.Fatal(err)
 		}
