@@ -83,7 +83,7 @@ func (s stampBook) proofs() {
 		e.Inclusion = &i
 	}), func(v *vector) { v.Expect.Findings.Inclusion, v.Expect.ExitCode = NotChecked, 1 })
 	add("foreign signing key", b.proofOf(func(f *fixture, e *Envelope) {
-		e.Signed = f.foreign.SignPayload(f.record.AppendCanonical(nil))
+		e.Signed = must(f.foreign.SignPayload(f.record.AppendCanonical(nil)))
 	}), recordFails(Untrusted), func(v *vector) {
 		v.Expect.Findings.Observation, v.Expect.Findings.Inclusion = NotSupplied, NotChecked
 	})
