@@ -88,7 +88,7 @@ func (d *PublisherDomain) Public(now time.Time) bool {
 	return d.Domain.Body != "" && (state == DomainProven || state == DomainFailing)
 }
 
-// PublisherName is the name that an organization gives itself. Nobody checks it.
+// PublisherName is the name that an organization gives itself. It is not checked.
 type PublisherName struct {
 	ID           StatementID
 	Organization OrganizationID
@@ -110,7 +110,7 @@ func ParseDomain(text string) (domain string, ok bool) {
 	}
 	domain, err := idna.Lookup.ToASCII(text)
 	if err == nil {
-		_, err = idna.Registration.ToUnicode(domain) // refuses labels that nobody could register
+		_, err = idna.Registration.ToUnicode(domain) // refuses labels that no registry accepts
 	}
 	if err != nil || len(domain) > 253-len(PublisherHost)-1 {
 		return "", false

@@ -101,8 +101,8 @@ func TestConsoleRegistersReservedFile(t *testing.T) {
 	s.Audit(t)
 }
 
-// Two people who hold one reservation: the second is told that another file is registered, and nobody takes the code of
-// another document without being told.
+// Two people use one reservation: the page tells the second that another file is registered, and warns before a file takes
+// the code of another document.
 func TestConsoleTellsApartWhoHoldsAReservation(t *testing.T) {
 	s := openConsole(t)
 	ana := s.signedIn(s.org.Email)

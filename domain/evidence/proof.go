@@ -28,7 +28,7 @@ var proofIndexPattern = regexp.MustCompile(`^(0|[1-9][0-9]{0,15})$`)
 
 // proofData is the extra data of a proof: the leaf, whose hash the log contains, and the receipt, to whose payload the
 // leaf commits. A leaf reveals no references, organization or people: its bodySha256 covers the record's salt of 128
-// random bits, so nobody can try likely values.
+// random bits, so guessing likely values reveals nothing.
 type proofData struct {
 	Contract string `json:"contract"` // ProofContract
 	Leaf     string `json:"leaf"`

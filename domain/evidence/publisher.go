@@ -18,7 +18,7 @@ type PublisherPayload struct {
 	Issuer     string            `json:"issuer"`
 	PublicID   string            `json:"publicId"`
 	Domains    []PublisherDomain `json:"domains"`    // that it has proven to control
-	Name       *string           `json:"name"`       // in its own words; nobody has checked it
+	Name       *string           `json:"name"`       // in its own words; it is not checked
 	StatedAt   *time.Time        `json:"statedAt"`   // when the organization stated the name
 	ObservedAt time.Time         `json:"observedAt"` // UTC, microseconds
 }

@@ -150,7 +150,8 @@ func (s *Demo) Run(ctx context.Context) error {
 	return s.show(ctx, access)
 }
 
-// PrintLink prints a fresh link into the console for every active membership of an address, or that there is none.
+// PrintLink prints a fresh link into the console for every active membership of an address, or says that the address
+// has no active membership.
 func (s *Demo) PrintLink(ctx context.Context, address string) error {
 	found, err := s.Sessions.Memberships(ctx, domain.EmailSHA256(address))
 	if err != nil {
