@@ -164,8 +164,8 @@ func (f *Findings) note(format string, args ...any) {
 
 // Verify takes a receipt, or a downloaded certificate of certification, through the nine steps of the contract, section
 // 4.1, or a statement about an organization through the first five of them. It also checks a proof of inclusion by the
-// steps of section 4.3 if the trusted keys name a log key, and tokens of timestamp authorities if they name authorities.
-// It proves the preserved signature, not present validity: only the service knows the current status. A text without
+// steps of section 4.3 if the trusted keys name a log key, and tokens of timestamp authorities if they name them. It
+// proves the preserved signature, not present validity: only the service knows the current status. A text without
 // the member contract is read as a certificate; a payload with another role makes any of them invalid. A transparency
 // log proof (C2SP tlog-proof@v1) is read as the receipt in its extra data with that proof of inclusion, which is
 // required.
