@@ -106,8 +106,8 @@ func afterForm(resp edge.Response, status int, refused *domain.Error) edge.Respo
 	return resp
 }
 
-// rolesToGive returns the roles that the person may assign. An owner who has chosen owner is asked for a recent proof of
-// identity on the same page, so that no input is lost.
+// rolesToGive returns the roles that the person may assign. An owner who has chosen owner is asked for a recent proof
+// of identity on the same page, so that no input is lost.
 func (s memberPages) rolesToGive(r *http.Request) []domain.Role {
 	if edge.CallOf(r).Session.Role == domain.Owner {
 		return domain.Roles()
@@ -191,7 +191,9 @@ func (s memberPages) memberPage(r *http.Request) (any, error) {
 
 // showMember shows a member and the possible changes. failed says why a change was refused, if it was, and typed is the
 // role that was chosen.
-func (s memberPages) showMember(r *http.Request, m domain.Member, failed error, typed ...domain.Role) (edge.Response, error) {
+func (s memberPages) showMember(
+	r *http.Request, m domain.Member, failed error, typed ...domain.Role,
+) (edge.Response, error) {
 	c, status, refused := edge.CallOf(r), http.StatusOK, edge.Refusal(failed)
 	shown := web.MemberPage{
 		Console: s.frameOf(r, "member"), Member: viewMember(c, m), Chosen: m.Role,

@@ -177,8 +177,8 @@ func (s door) useSignInLink(r *http.Request) (any, error) {
 	return s.enter(r, *chosen, link.provedAt)
 }
 
-// enter signs a person in to a membership with a used link, and redirects to the page that asked the person for a proof,
-// if one did in this browser, and otherwise to the first page.
+// enter signs a person in to a membership with a used link, and redirects to the page that asked the person for a
+// proof, if one did in this browser, and otherwise to the first page.
 func (s door) enter(r *http.Request, m session.Membership, provedAt time.Time) (any, error) {
 	return s.enterIn(r, edge.Language(r), m, provedAt)
 }

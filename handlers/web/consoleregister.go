@@ -172,5 +172,6 @@ func (f consoleFrame) MailTo(document, link string) string {
 	text := func(name string) string {
 		return strings.ReplaceAll(url.QueryEscape(words[name].(string)), "+", "%20")
 	}
-	return "mailto:?subject=" + text("MailSubject") + "%20" + url.QueryEscape(document) + "&body=" + text("MailBody") + "%20" + url.QueryEscape(link)
+	return "mailto:?subject=" + text("MailSubject") + "%20" + url.QueryEscape(document) +
+		"&body=" + text("MailBody") + "%20" + url.QueryEscape(link)
 }
