@@ -27,6 +27,7 @@ type Config struct {
 type (
 	Edge    = edge.Config
 	Action  = action.Config
+	Parties = action.Parties
 	Console = console.Config
 	Site    = site.Config
 )

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -26,9 +27,18 @@ import (
 // returns the log key, which is new each time.
 func (s *service) integrate(authorities ...*stamptest.Authority) *transparency.Signer {
 	s.t.Helper()
-	private := evidence.GenerateSigner()
-	signer, err := transparency.NewSigner(transparency.LogName(s.Installation.Issuer), private)
+	signer, err := transparency.NewSigner(transparency.LogName(s.Installation.Issuer), evidence.GenerateSigner())
 	check(s.t, err)
+	s.publish(signer, nil, authorities...)
+	return signer
+}
+
+// publish runs the service's transparency log under a key until everything is published, stamped by the authorities
+// and cosigned by the witnesses that cosign.
+func (s *service) publish(
+	signer *transparency.Signer, witnesses map[*transparency.Witness]bool, authorities ...*stamptest.Authority,
+) {
+	s.t.Helper()
 	pool, err := cluster.At(s.URL).ConsumerPool(context.Background(), 4)
 	check(s.t, err)
 	defer pool.Close()
@@ -40,6 +50,7 @@ func (s *service) integrate(authorities ...*stamptest.Authority) *transparency.S
 			return authorities[i].Pinned(), true
 		},
 	}
+	config.Witnesses = slices.Collect(maps.Keys(witnesses))
 	for _, a := range authorities {
 		one, err := transparency.NewTimestampAuthority(a.Name, a.URL)
 		check(s.t, err)
@@ -58,6 +69,11 @@ func (s *service) integrate(authorities ...*stamptest.Authority) *transparency.S
 		check(s.t, err)
 		stamps, err := transparency.ReadStamps(context.Background(), s.Pool, nil)
 		check(s.t, err)
+		for w, cosigns := range witnesses {
+			if cosigns && status.Cosigned[w.Name()] != status.Published || !cosigns && w.Refusal() == nil {
+				return false
+			}
+		}
 		return status.Published == status.Events && !slices.ContainsFunc(authorities, func(a *stamptest.Authority) bool {
 			return !slices.ContainsFunc(stamps, func(of transparency.StampState) bool {
 				return of.Authority == a.Name && of.TreeSize == status.Published
@@ -66,7 +82,6 @@ func (s *service) integrate(authorities ...*stamptest.Authority) *transparency.S
 	})
 	cancel()
 	<-ended
-	return signer
 }
 
 // proven returns evidence with its proof of inclusion, which may be missing if the read takes too long.

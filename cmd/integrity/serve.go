@@ -112,6 +112,7 @@ type service struct {
 	linkMailer *console.LinkMailer
 	forwarder  *stream.Forwarder // nil: nothing is forwarded
 	tree       tree              // the transparency log
+	independence
 	draining   atomic.Bool       // still serving, but /readyz fails
 	keyUses    query.KeyUses
 	traffic    query.Traffic
@@ -210,6 +211,7 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 	}
 	defer stopMetrics()
 	s.warnOfFiles()
+	s.warnOfIndependence()
 	s.handler.Store(&handler)
 	s.log.Info("ready", "listen", s.listener.Addr().String(), "base_url", s.cfg.BaseURL, "issuer", s.installed.Issuer,
 		"shards", s.installed.Shards, "embedded_postgresql", s.database != nil)
@@ -423,6 +425,7 @@ func (s *service) wait(ctx context.Context, served <-chan error, reload <-chan o
 		case <-reload:
 			err := errors.Join(s.loadKeys(), s.loadSecretKeys())
 			s.loadLogKey()
+			s.loadCustody()
 			if err != nil {
 				s.log.Error("key files not reloaded; the previous keys stay in use", "error", err)
 			} else {

@@ -333,6 +333,7 @@ func (s assembly) handler(closing <-chan struct{}) (http.Handler, error) {
 			Notifier: s.notifier, Keys: func() action.Keys { return *s.keys.Load() },
 			Analyze: s.analyzer.Analyze, Keep: s.keepContent, Ready: s.ready, SecretKeys: s.loadedSecretKeys,
 			MailsInvitations: s.cfg.SMTPURL != "", Egress: s.egress(), Publishers: s.publishers, Queued: s.webhooks.Wake, Transparency: s.tree.reader,
+			PublicLog: s.tree.public, Parties: s.parties(),
 			Relationship: map[evidence.Language]string{
 				evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN,
 			},
@@ -415,9 +416,14 @@ type tree struct {
 	write, read *pgxpool.Pool
 	keeper      *transparency.Keeper
 	reader      *transparency.Reader
+	public      *transparency.Reader // for public pages
 	signer      atomic.Pointer[transparency.Signer] // nil: this process leaves the tree to others
+	witnesses   []*transparency.Witness
 	authorities []*transparency.TimestampAuthority
 }
+
+// publicTree bounds a read of the tree for public pages, so that they hold connections that evidence needs only shortly.
+const publicTree = 300 * time.Millisecond
 
 // freshTree is how long a cached checkpoint may be used for evidence. The log makes at most one checkpoint per second.
 const freshTree = 200 * time.Millisecond
@@ -427,8 +433,8 @@ func (s assembly) openTree(ctx context.Context) error {
 	if !s.cfg.Transparency {
 		return nil
 	}
-	witnesses, err := s.cfg.WitnessList()
-	if err != nil {
+	var err error
+	if s.tree.witnesses, err = s.cfg.WitnessList(); err != nil {
 		return err
 	}
 	if s.tree.authorities, err = s.cfg.TimestampAuthorityList(); err != nil {
@@ -446,9 +452,9 @@ func (s assembly) openTree(ctx context.Context) error {
 	if s.tree.read, err = s.primary.ReadPool(ctx, ledger.ProofConns); err != nil {
 		return err
 	}
-	s.tree.reader = &transparency.Reader{Pool: s.tree.read, Fresh: freshTree, Trusted: func() *evidence.TrustedKeys {
-		return s.keys.Load().Trusted
-	}}
+	trusted := func() *evidence.TrustedKeys { return s.keys.Load().Trusted }
+	s.tree.reader = &transparency.Reader{Pool: s.tree.read, Fresh: freshTree, Trusted: trusted}
+	s.tree.public = &transparency.Reader{Pool: s.tree.read, Fresh: freshTree, Trusted: trusted, Limit: publicTree}
 	known, keep, err := s.signedHead(ctx)
 	if err != nil {
 		return err
@@ -456,7 +462,7 @@ func (s assembly) openTree(ctx context.Context) error {
 	s.tree.keeper, err = transparency.New(transparency.Config{
 		Pool: s.tree.write, Nodes: s.onNodes("log", ledger.LogConns/2, (*cluster.Primary).ConsumerPool),
 		Shards: s.installed.Shards,
-		Signer: s.tree.signer.Load, Witnesses: witnesses, Now: s.Now, Log: s.log, Guard: s.guard, Gate: s.gate,
+		Signer: s.tree.signer.Load, Witnesses: s.tree.witnesses, Now: s.Now, Log: s.log, Guard: s.guard, Gate: s.gate,
 		Known: known, Keep: keep,
 		Authorities: s.tree.authorities, Stamp: s.cfg.TimestampInterval,
 		Pinned: func(name string) (evidence.Authority, bool) { return s.keys.Load().Trusted.Authority(name) },

@@ -154,6 +154,11 @@ func (k *Keeper) askFirst(ctx context.Context, grown checkpoint) error {
 			err := say.Errorf("the witness %s has seen a tree of %d leaves, but the transparency log has %d (if the "+
 				"witness is wrong, remove it from INTEGRITY_WITNESSES and restart)",
 				name, largest, grown.size)
+			for _, w := range k.Witnesses {
+				if w.Name() == name {
+					w.refuse(OtherHistory, grown.size, k.Now())
+				}
+			}
 			k.Guard.Missing(eventstore.ByWitness, err.Error())
 			return say.Errorf("nothing is signed: %w", err)
 		}

@@ -42,10 +42,18 @@ func readPeers(text, expects string, add func(word, address string) (name string
 
 // checkPeer checks the address of a server that the log sends requests to: https, or http to this machine.
 func checkPeer(name, address string) error {
+	if err := CheckAddress(address); err != nil {
+		return say.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// CheckAddress checks the address of a witness or a timestamp authority: https, or http to this machine.
+func CheckAddress(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" ||
 		u.Scheme != "https" && (u.Scheme != "http" || !domain.IsLoopbackHost(u.Hostname())) {
-		return say.Errorf("%s: the address must be https without user and query, or http on this machine", name)
+		return say.Errorf("the address must be https without user and query, or http on this machine")
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -36,6 +37,7 @@ type Witness struct {
 
 	failures int
 	next     time.Time // do not ask before this time
+	refusal  atomic.Pointer[Refusal]
 }
 
 // NewWitness returns a witness with a verifier key of type 0x04 (C2SP signed-note) and a submission prefix: https, or
@@ -108,8 +110,10 @@ func (k *Keeper) ask(ctx context.Context) {
 			err := k.cosign(asking, w)
 			if err == nil {
 				w.failures, w.next = 0, time.Time{}
+				w.refusal.Store(nil)
 				return
 			}
+			w.refuse(reasonOf(err), k.last.size, k.Now())
 			pause := min(maxWitnessBackoff, time.Second<<min(w.failures, 6))
 			w.failures++
 			w.next = k.Now().Add(pause)
@@ -143,11 +147,11 @@ func (k *Keeper) cosign(ctx context.Context, w *Witness) error {
 			if last, err := readCheckpoint(ctx, k.Pool); err != nil || seen <= last.size {
 				return err // another process has published it since, and asks itself
 			}
-			return say.Errorf(
+			return refused{OtherHistory, say.Errorf(
 				"it has seen a larger tree of this log, with %d leaves: published history was lost, or "+
 					"the witness is wrong",
 				seen,
-			)
+			)}
 		}
 		line, _, err = k.submit(ctx, w, seen)
 	}
@@ -201,12 +205,12 @@ func (k *Keeper) submit(ctx context.Context, w *Witness, old int64) (line string
 		}
 		return "", seen, errSeenOther
 	case answer.StatusCode != http.StatusOK:
-		return "", 0, say.Errorf("it answers %d", answer.StatusCode)
+		return "", 0, refused{reasonOfStatus(answer.StatusCode), say.Errorf("it answers %d", answer.StatusCode)}
 	}
 	signed, _, _ := strings.Cut(k.last.note, "\n\n")
 	opened, err := note.Open([]byte(signed+"\n\n"+string(text)), note.VerifierList(asOf{w, k.Now()}))
 	if err != nil {
-		return "", 0, say.Errorf("its answer contains no cosignature of this checkpoint: %w", err)
+		return "", 0, refused{NoCosignature, say.Errorf("its answer contains no cosignature of this checkpoint: %w", err)}
 	}
 	return "— " + opened.Sigs[0].Name + " " + opened.Sigs[0].Base64 + "\n", 0, nil
 }

@@ -53,6 +53,10 @@ type Config struct {
 	Queued func(domain.Shard)
 	// Transparency reads the published transparency log. Nil means that the service keeps no log.
 	Transparency *transparency.Reader
+	// PublicLog reads the same log for public pages, so that they delay no evidence. Nil means Transparency.
+	PublicLog *transparency.Reader
+	// Parties are shown by Independence.
+	Parties Parties
 	// ProofTimeout is how long evidence waits for the log's tables before it is answered without a proof; 0 means 300 ms.
 	ProofTimeout time.Duration
 	// Relationship is the operator's disclosure, shown at the end of the fixed text.
@@ -78,6 +82,8 @@ type Service struct {
 	// unproven and unstamped are pauses: until these times, in nanoseconds since 1970, evidence is made without asking for
 	// a proof of inclusion, or for timestamps.
 	unproven, unstamped atomic.Int64
+	unvouched           atomic.Int64 // likewise, for the line of public pages
+	vouching            vouching
 }
 
 // Actions are all actions, grouped by resource.

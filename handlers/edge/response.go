@@ -76,6 +76,7 @@ type Response struct {
 const (
 	NoStore        = "no-store"
 	privateNoStore = "private, no-store"
+	PublicSeconds  = "public, max-age=10"
 	PublicMinutes  = "public, max-age=300"
 	PublicForever  = "public, max-age=31536000, immutable" // for addresses whose content never changes
 )

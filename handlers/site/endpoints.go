@@ -67,6 +67,7 @@ func (s *Site) Endpoints() []edge.Endpoint {
 	both(web.DeveloperRoot+"/reference/{group}", s.developerPage)
 	both(web.SearchPath, s.searchPage)
 	both(web.VerifyPath, s.verifyPage)
+	both(web.TrustPath, s.trustPage)
 	both("", s.frontPage)
 	for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {
 		endpoints = append(

@@ -176,6 +176,7 @@ func (s *Site) showRecord(ctx context.Context, id domain.PublicID, sum *[32]byte
 	if view.ReceivedAt == nil {
 		return nil
 	}
+	shown.Vouching = web.Vouching(s.Vouchers(ctx, id))
 	return s.showSigned(shown, *view.ReceivedAt, *view.KeyID)
 }
 

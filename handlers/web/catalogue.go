@@ -50,6 +50,8 @@ type texts struct {
 		Contracts map[string]string
 	}
 	Verify verifyTexts
+	Trust  trustTexts
+	Vouch  vouchTexts
 }
 
 // outcome explains a result. Not says what the result does not establish.

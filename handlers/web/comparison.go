@@ -68,6 +68,7 @@ type Comparison struct {
 	KeyID             string
 	FingerprintSHA256 string
 	AliasOf           string // the public id of the record that is kept, if PublicID is a former one
+	Vouching          Vouching
 	// Of a certificate, if their publication was authorized.
 	CertifiedTitle, OrganizationName string
 	// Publisher is what the organization of a validated record says about itself.
@@ -103,6 +104,7 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 		Blanks               []panel
 		MaxFile              int
 		Date, DateISO        string
+		Vouched              string // who vouches for the record; may be empty
 		Limits               limits
 		Ask, Action, QR      string
 		VerifyPage           string
@@ -121,6 +123,7 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	if c.Kind == Record {
 		data.Receipt, data.ReceiptFile = ask+"/receipt", file
 	}
+	data.Vouched = c.Vouching.line(t.Vouch, c.Language)
 	for _, result := range c.Kind.fileResults() {
 		data.Blanks = append(data.Blanks, t.blank(result).of(lines))
 	}

@@ -79,6 +79,7 @@ type Config struct {
 	TimestampInterval               time.Duration
 	WitnessListen, WitnessLogs      string
 	WitnessName, WitnessKey         string
+	WitnessURL                      string
 	WitnessPerMinute                int
 
 	ShardsGiven, MetricsGiven bool // set explicitly, not by default

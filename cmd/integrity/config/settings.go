@@ -18,6 +18,7 @@ import (
 	"integrityledger/cmd/integrity/mail"
 	"integrityledger/domain"
 	"integrityledger/domain/say"
+	"integrityledger/eventstore/transparency"
 )
 
 // Setting is one variable and, unless it is secret, the flag of the same name.
@@ -222,7 +223,7 @@ func (c *Config) settings() []Setting {
 		{Name: "WITNESS_LISTEN", Witness: true, Default: "127.0.0.1:8081",
 			value: checked(&c.WitnessListen, "host:port", hostPort),
 			Help:  "address that integrity witness listens on"},
-		{Name: "WITNESS_NAME", Witness: true,
+		{Name: "WITNESS_NAME",
 			value: checked(
 				&c.WitnessName,
 				"1 to 512 printable ASCII characters without space, plus sign and comma, such as ledger.example/witness",
@@ -230,7 +231,13 @@ func (c *Config) settings() []Setting {
 			),
 			Help: "name of this installation as a witness of other logs, usually an address without the scheme; it is " +
 				"part of the verifier key"},
-		{Name: "WITNESS_KEY", Secret: true, Witness: true,
+		{Name: "WITNESS_URL", Needs: "WITNESS_NAME",
+			value: checked(
+				&c.WitnessURL, "an https address without user, query and fragment, or http on this machine", transparency.CheckAddress,
+			),
+			Help: "public address of integrity witness, at which other logs submit their checkpoints; the service publishes it " +
+				"with the witness's key"},
+		{Name: "WITNESS_KEY", Secret: true,
 			value: text(
 				&c.WitnessKey, "an Ed25519 private key, PKCS#8 in PEM, or agent:///SOCKET?key=SHA256:…, that signs nothing else",
 			),

@@ -1,0 +1,56 @@
+//go:build linux
+
+package main
+
+import (
+	"sync/atomic"
+
+	"integrityledger/handlers"
+	"integrityledger/handlers/wire"
+)
+
+// independence is what the service says about its own keys. It is read again with the keys.
+type independence struct {
+	custody atomic.Pointer[wire.KeyCustody]
+	witness atomic.Pointer[wire.OwnWitness] // nil: this installation is not a witness
+}
+
+// loadCustody notes where the private keys are kept, and this installation's key as a witness.
+func (s *service) loadCustody() {
+	custody := wire.KeyCustody{SigningKey: s.cfg.SigningSource().Custody(), LogKey: wire.CustodyNone}
+	if s.cfg.Transparency {
+		custody.LogKey = s.cfg.LogSource().Custody()
+	}
+	s.independence.custody.Store(&custody)
+	var own *wire.OwnWitness
+	if s.cfg.WitnessName != "" {
+		signer, err := s.cfg.WitnessSource().WitnessSigner(s.cfg.WitnessName)
+		if err != nil {
+			s.log.Warn("the key of this installation as a witness is not published", "reason", err)
+		} else {
+			own = &wire.OwnWitness{
+				Name: signer.Name, VerifierKey: signer.VerifierKey, FingerprintSHA256: signer.WitnessKey.FingerprintSHA256(),
+				Address: wire.OrNull(s.cfg.WitnessURL),
+			}
+		}
+	}
+	s.independence.witness.Store(own)
+}
+
+// parties are shown at /trust.
+func (s *service) parties() handlers.Parties {
+	s.loadCustody()
+	return handlers.Parties{
+		Witnesses: s.tree.witnesses, Authorities: s.tree.authorities,
+		Custody: func() wire.KeyCustody { return *s.independence.custody.Load() },
+		Witness: s.independence.witness.Load,
+	}
+}
+
+// warnOfIndependence warns at startup if no other party vouches for the records.
+func (s *service) warnOfIndependence() {
+	if s.cfg.Transparency && len(s.tree.witnesses) == 0 && len(s.tree.authorities) == 0 {
+		s.log.Warn("only this service vouches for its records: no witness and no timestamp authority is configured; see "+
+			s.cfg.BaseURL+"/en/developers/operating/independence")
+	}
+}

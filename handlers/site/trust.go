@@ -1,0 +1,28 @@
+package site
+
+import (
+	"net/http"
+
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/wire"
+)
+
+// trustPage shows who vouches for the service. It needs no database for the keys and the operator's disclosure.
+func (s *Site) trustPage(r *http.Request) (any, error) {
+	var state wire.LogState
+	resp, err := forReader(r, func() ([]byte, error) {
+		view, err := s.Independence(r.Context(), edge.CallOf(r), struct{}{})
+		if err != nil {
+			return nil, err
+		}
+		state = view.State
+		return s.site.Trust(edge.Language(r), view)
+	})
+	switch {
+	case state == wire.LogUnavailable:
+		resp.Cache = edge.NoStore
+	case state != "":
+		resp.Cache = edge.PublicSeconds
+	}
+	return resp, err
+}

@@ -1,0 +1,339 @@
+package web
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"integrityledger/domain/evidence"
+	"integrityledger/handlers/wire"
+)
+
+// TrustPath is the Spanish address of the page that shows who vouches for the service.
+const TrustPath = "/trust"
+
+// trustTexts are the texts of that page. A text with a verb of package fmt takes the values that its name says.
+type trustTexts struct {
+	Title, Lead                                                     string
+	Summary, Alone, Off, Empty, Unavailable                         string
+	Checkpoint, CheckpointText, CheckpointHow                       string // size, time
+	Witnesses, NoWitness, WitnessCount, WitnessNote, WitnessHow     string // of configured
+	Newest, Older, Never                                            string // time; size, time
+	Own, NotPinned, NotConfigured, WitnessKey                       string
+	Refused                                                         string // reason, time
+	Reasons                                                         map[string]string
+	Authorities, NoAuthority, AuthorityNote, AuthorityHow           string
+	Stamped, StampedEarlier, NotStamped, Certificate, NoCertificate string
+	Custody, CustodyNote, SigningKey, LogKey                        string
+	Places                                                          map[string]string
+	Keys, KeysNote, KeysHow                                         string
+	Status                                                          map[string]string
+	KeyOf                                                           map[string]string // signing, log
+	Operator                                                        string
+	OwnWitness, OwnWitnessText, OwnAddress, NoAddress               string
+}
+
+// vouchTexts are the texts of the line on a record's page.
+type vouchTexts struct {
+	Label, Alone, OneWitness string
+	Witnesses                string // number
+	Before                   string // time, authority
+	More                     string // of the link to the page
+}
+
+// Vouching is what a record's page says about the parties besides the operator that bind it. The zero Vouching says
+// nothing.
+type Vouching struct {
+	Known     bool
+	Witnesses int
+	Authority string
+	Before    time.Time // zero without an authority
+}
+
+// line returns the sentences, empty if nothing is known.
+func (v Vouching) line(t vouchTexts, language evidence.Language) (line string) {
+	if !v.Known {
+		return ""
+	}
+	switch {
+	case v.Witnesses == 1:
+		line = t.OneWitness
+	case v.Witnesses > 1:
+		line = fmt.Sprintf(t.Witnesses, v.Witnesses)
+	}
+	if v.Authority != "" {
+		if line != "" {
+			line += " "
+		}
+		line += fmt.Sprintf(t.Before, date(language, roundUp(v.Before)), v.Authority)
+	}
+	if line == "" {
+		line = t.Alone
+	}
+	return line
+}
+
+// roundUp returns the first whole second that is not before a time: what existed before the time existed before that.
+func roundUp(at time.Time) time.Time {
+	if whole := at.Truncate(time.Second); !whole.Equal(at) {
+		return whole.Add(time.Second)
+	}
+	return at
+}
+
+// trustSection is a part of the page: its facts, and how a reader can check them.
+type trustSection struct {
+	ID, Title  string
+	Paragraphs []string
+	Rows       []trustRow
+	How        string
+	Command    string
+}
+
+type trustRow struct {
+	Name  string
+	Lines []trustLine
+}
+
+// trustLine is a sentence, or a label with a value that is read by machines.
+type trustLine struct {
+	Text, Code string
+	Strong     bool
+}
+
+// trustPage collects the sections of the page.
+type trustPage struct {
+	trustTexts
+	view     wire.Independence
+	language evidence.Language
+	baseURL  string
+}
+
+// Trust renders the page that shows who vouches for the service.
+func (s *Site) Trust(language evidence.Language, view wire.Independence) ([]byte, error) {
+	t := s.catalogue(language, Record)
+	f := s.newFrame(t, language, t.Trust.Title, Path(Other(language), TrustPath))
+	f.Indexed = true
+	f.publish(t.Trust.Lead)
+	f.stay(language)
+	p := trustPage{t.Trust, view, language, s.BaseURL}
+	sections := []trustSection{p.summary()}
+	if view.State == wire.LogPublished {
+		sections = append(sections, p.checkpoint())
+	}
+	if view.State == wire.LogPublished || view.State == wire.LogEmpty {
+		sections = append(sections, p.witnesses(), p.authorities())
+	}
+	sections = append(sections, p.keys(), p.custody(), p.operator())
+	if view.Witness != nil {
+		sections = append(sections, p.ownWitness())
+	}
+	return s.render("trust.html", struct {
+		frame
+		Sections []trustSection
+	}{f, sections})
+}
+
+func (p trustPage) at(text string) string {
+	at, _ := time.Parse(time.RFC3339, text) // the service wrote it, so it is valid
+	return date(p.language, at)
+}
+
+func (p trustPage) before(text string) string {
+	at, _ := time.Parse(time.RFC3339, text) // as above
+	return date(p.language, roundUp(at))
+}
+
+// counts returns the configured witnesses besides this installation, those of them that cosigned the newest
+// checkpoint, and the authorities with a token.
+func (p trustPage) counts() (configured, newest, stamped int) {
+	for _, w := range p.view.Witnesses {
+		if w.Own || !w.Configured {
+			continue
+		}
+		configured++
+		if w.Cosignature != nil && w.Cosignature.Newest {
+			newest++
+		}
+	}
+	for _, a := range p.view.TimestampAuthorities {
+		if a.Stamp != nil {
+			stamped++
+		}
+	}
+	return configured, newest, stamped
+}
+
+func (p trustPage) summary() trustSection {
+	section := trustSection{ID: "summary", Title: p.Summary}
+	say := func(text string) { section.Paragraphs = append(section.Paragraphs, text) }
+	switch p.view.State {
+	case wire.LogOff:
+		say(p.Off)
+	case wire.LogUnavailable:
+		say(p.Unavailable)
+	case wire.LogEmpty:
+		say(p.Empty)
+	case wire.LogPublished:
+		configured, newest, stamped := p.counts()
+		if newest == 0 && stamped == 0 {
+			say(p.Alone)
+		}
+		if configured > 0 {
+			say(fmt.Sprintf(p.WitnessCount, newest, configured))
+		} else {
+			say(p.NoWitness)
+		}
+		if len(p.view.TimestampAuthorities) == 0 {
+			say(p.NoAuthority)
+		}
+		for _, a := range p.view.TimestampAuthorities {
+			if a.Stamp != nil {
+				say(fmt.Sprintf(p.Stamped, a.Name, p.before(a.Stamp.ExistedBefore)))
+			}
+		}
+	}
+	return section
+}
+
+func (p trustPage) checkpoint() trustSection {
+	c := p.view.Checkpoint
+	return trustSection{
+		ID: "checkpoint", Title: p.Checkpoint,
+		Paragraphs: []string{fmt.Sprintf(p.CheckpointText, c.TreeSize, p.at(c.SignedAt))},
+		How:        p.CheckpointHow, Command: "curl -s " + p.baseURL + "/api/public/log/checkpoint",
+	}
+}
+
+func (p trustPage) witnesses() trustSection {
+	section := trustSection{ID: "witnesses", Title: p.Witnesses}
+	if len(p.view.Witnesses) == 0 {
+		section.Paragraphs = []string{p.NoWitness}
+		return section
+	}
+	section.Paragraphs = []string{p.WitnessNote}
+	required := 0
+	for _, w := range p.view.Witnesses {
+		row := trustRow{Name: w.Name}
+		line := func(text string, strong bool) { row.Lines = append(row.Lines, trustLine{Text: text, Strong: strong}) }
+		switch c := w.Cosignature; {
+		case c == nil:
+			line(p.Never, true)
+		case c.Newest:
+			line(fmt.Sprintf(p.Newest, p.at(c.CosignedAt)), false)
+			required++
+		default:
+			line(fmt.Sprintf(p.Older, c.TreeSize, p.at(c.CosignedAt)), true)
+		}
+		if w.Refusal != nil && (w.Cosignature == nil || !w.Cosignature.Newest) {
+			line(fmt.Sprintf(p.Refused, p.at(w.Refusal.At), p.Reasons[w.Refusal.Reason]), true)
+		}
+		if w.Own {
+			line(p.Own, true)
+		}
+		if !w.Pinned {
+			line(p.NotPinned, false)
+		}
+		if !w.Configured {
+			line(p.NotConfigured, false)
+		}
+		row.Lines = append(row.Lines, trustLine{Text: p.WitnessKey, Code: w.FingerprintSHA256})
+		section.Rows = append(section.Rows, row)
+	}
+	section.How = p.WitnessHow
+	section.Command = "integrity monitor " + p.baseURL +
+		" --trusted-keys integrity-trusted-keys.json --state log.json --require-witnesses " + strconv.Itoa(max(1, required))
+	return section
+}
+
+func (p trustPage) authorities() trustSection {
+	section := trustSection{ID: "authorities", Title: p.Authorities}
+	if len(p.view.TimestampAuthorities) == 0 {
+		section.Paragraphs = []string{p.NoAuthority}
+		return section
+	}
+	section.Paragraphs = []string{p.AuthorityNote}
+	after := int64(0)
+	for _, a := range p.view.TimestampAuthorities {
+		row := trustRow{Name: a.Name}
+		switch s := a.Stamp; {
+		case s == nil:
+			row.Lines = append(row.Lines, trustLine{Text: p.NotStamped, Strong: true})
+		case s.Newest:
+			row.Lines = append(row.Lines, trustLine{Text: fmt.Sprintf(p.Stamped, a.Name, p.before(s.ExistedBefore))})
+		default:
+			row.Lines = append(row.Lines, trustLine{
+				Text: fmt.Sprintf(p.StampedEarlier, s.TreeSize, p.before(s.ExistedBefore), a.Name),
+			})
+		}
+		if a.Stamp != nil {
+			after = max(after, a.Stamp.TreeSize-1)
+		}
+		for _, fingerprint := range a.CertificateSHA256 {
+			row.Lines = append(row.Lines, trustLine{Text: p.Certificate, Code: fingerprint})
+		}
+		if len(a.CertificateSHA256) == 0 {
+			row.Lines = append(row.Lines, trustLine{Text: p.NoCertificate, Strong: true})
+		}
+		section.Rows = append(section.Rows, row)
+	}
+	section.How = p.AuthorityHow
+	section.Command = fmt.Sprintf("curl -s '%s/api/public/log/timestamps?after=%d' > page.json\n", p.baseURL, after) +
+		"jq -j '.timestamps[0].checkpoint' page.json > note\n" +
+		"jq -r '.timestamps[0].token' page.json | base64 -d > token\n" +
+		"openssl ts -verify -data note -token_in -in token -CAfile root.pem"
+	return section
+}
+
+func (p trustPage) keys() trustSection {
+	section := trustSection{
+		ID: "keys", Title: p.Keys, Paragraphs: []string{p.KeysNote}, How: p.KeysHow,
+		Command: "curl -s " + p.baseURL + "/.well-known/integrity-trusted-keys.json | jq -r '.keys[].fingerprintSha256'",
+	}
+	row := func(name, status string, lines ...trustLine) {
+		section.Rows = append(section.Rows, trustRow{Name: name, Lines: append([]trustLine{{
+			Text: p.Status[status], Strong: status == evidence.ReasonCompromised || status == evidence.ReasonRevoked,
+		}}, lines...)})
+	}
+	for _, k := range p.view.SigningKeys {
+		row(p.KeyOf["signing"], k.Status, trustLine{Text: "SHA-256", Code: k.FingerprintSHA256},
+			trustLine{Text: "keyId", Code: k.KeyID})
+	}
+	for _, k := range p.view.LogKeys {
+		row(p.KeyOf["log"], k.Status, trustLine{Text: "SHA-256", Code: k.FingerprintSHA256},
+			trustLine{Text: "keyHash", Code: k.Name + "+" + k.KeyHash})
+	}
+	return section
+}
+
+func (p trustPage) custody() trustSection {
+	c := p.view.Custody
+	return trustSection{
+		ID: "custody", Title: p.Custody, Paragraphs: []string{p.CustodyNote}, Rows: []trustRow{
+			{Name: p.SigningKey, Lines: []trustLine{{Text: p.Places[string(c.SigningKey)]}}},
+			{Name: p.LogKey, Lines: []trustLine{{Text: p.Places[string(c.LogKey)]}}},
+		},
+	}
+}
+
+func (p trustPage) operator() trustSection {
+	text := p.view.Relationship.EN
+	if p.language == evidence.Spanish {
+		text = p.view.Relationship.ES
+	}
+	return trustSection{ID: "operator", Title: p.Operator, Paragraphs: []string{text}}
+}
+
+func (p trustPage) ownWitness() trustSection {
+	w := p.view.Witness
+	lines := []trustLine{{Text: p.WitnessKey, Code: w.FingerprintSHA256}, {Text: "verifierKey", Code: w.VerifierKey}}
+	if w.Address != nil {
+		lines = append(lines, trustLine{Text: p.OwnAddress, Code: *w.Address})
+	} else {
+		lines = append(lines, trustLine{Text: p.NoAddress})
+	}
+	return trustSection{
+		ID: "witness", Title: p.OwnWitness, Paragraphs: []string{p.OwnWitnessText},
+		Rows: []trustRow{{Name: w.Name, Lines: lines}},
+	}
+}
