@@ -286,7 +286,7 @@ func TestPagesStandStill(t *testing.T) {
 	for _, prefix := range []string{"", "/en"} {
 		for _, path := range []string{
 			"/integrity/" + registered, "/integrity/" + reserved, "/certificates/" + certificate,
-			web.VerifyPath, web.DeveloperRoot, web.DeveloperRoot + "/outbox", web.DeveloperRoot + "/webhooks", "/",
+			web.VerifyPath, web.TrustPath, web.DeveloperRoot, web.DeveloperRoot + "/outbox", web.DeveloperRoot + "/webhooks", "/",
 		} {
 			p.Still(strings.TrimSuffix(prefix+path, "/"))
 		}

@@ -297,6 +297,9 @@ func publishedKeys(
 
 // IndependenceDocument answers Independence as a document that may be cached for a few seconds.
 func (s *Proofs) IndependenceDocument(ctx context.Context, c *edge.Call, _ struct{}) (edge.Response, error) {
+	if s.Keys().Trusted == nil {
+		return edge.Response{}, NoTrustedKeys()
+	}
 	view, err := s.Independence(ctx, c, struct{}{})
 	if err != nil {
 		return edge.Response{}, err
@@ -308,6 +311,10 @@ func (s *Proofs) IndependenceDocument(ctx context.Context, c *edge.Call, _ struc
 		resp.Cache = edge.NoStore
 	}
 	return resp, err
+}
+
+func NoTrustedKeys() error {
+	return domain.Unavailable("The service has no trusted-keys file at the moment; send the request again later.")
 }
 
 // Vouchers are the parties besides the operator that bind a record.

@@ -16,6 +16,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/fair"
+	"integrityledger/handlers/action"
 	"integrityledger/handlers/developers"
 	"integrityledger/handlers/edge"
 	"integrityledger/handlers/web"
@@ -63,7 +64,7 @@ func (s *Site) schema(r *http.Request) (any, error) {
 func (s *Site) trustedKeys(*http.Request) (any, error) {
 	trusted := s.Keys().Trusted
 	if trusted == nil {
-		return nil, domain.Unavailable("The service has no trusted-keys file at the moment; send the request again later.")
+		return nil, action.NoTrustedKeys()
 	}
 	published, err := trusted.Published()
 	if err != nil {
