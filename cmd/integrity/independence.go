@@ -5,6 +5,7 @@ package main
 import (
 	"sync/atomic"
 
+	"integrityledger/eventstore/transparency/witness"
 	"integrityledger/handlers"
 	"integrityledger/handlers/wire"
 )
@@ -24,7 +25,14 @@ func (s *service) loadCustody() {
 	s.independence.custody.Store(&custody)
 	var own *wire.OwnWitness
 	if s.cfg.WitnessName != "" {
-		signer, err := s.cfg.WitnessSource().WitnessSigner(s.cfg.WitnessName)
+		var err error
+		if s.database != nil {
+			err = s.cfg.WitnessSource().EnsureWitnessKey(s.cfg.DataDir)
+		}
+		var signer *witness.Signer
+		if err == nil {
+			signer, err = s.cfg.WitnessSource().WitnessSigner(s.cfg.WitnessName)
+		}
 		if err != nil {
 			s.log.Warn("the key of this installation as a witness is not published", "reason", err)
 		} else {
@@ -50,7 +58,7 @@ func (s *service) parties() handlers.Parties {
 // warnOfIndependence warns at startup if no other party vouches for the records.
 func (s *service) warnOfIndependence() {
 	if s.cfg.Transparency && len(s.tree.witnesses) == 0 && len(s.tree.authorities) == 0 {
-		s.log.Warn("only this service vouches for its records: no witness and no timestamp authority is configured; see "+
-			s.cfg.BaseURL+"/en/developers/operating/independence")
+		s.log.Warn("only this service vouches for its records: no witness and no timestamp authority is configured; see " +
+			s.cfg.BaseURL + "/en/developers/operating/independence")
 	}
 }

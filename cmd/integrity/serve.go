@@ -113,16 +113,16 @@ type service struct {
 	forwarder  *stream.Forwarder // nil: nothing is forwarded
 	tree       tree              // the transparency log
 	independence
-	draining   atomic.Bool       // still serving, but /readyz fails
-	keyUses    query.KeyUses
-	traffic    query.Traffic
-	installed  eventstore.Installation
-	demo       atomic.Pointer[demo.Demo] // nil until the demo's data is ready
-	patience   time.Time                 // when startup stops waiting for the database
-	contents   *blobs.Store
-	analyzer   *analyzer.Analyzer
-	metrics    *ops.Metrics
-	traces     *ops.Traces // nil: nothing is traced
+	draining  atomic.Bool // still serving, but /readyz fails
+	keyUses   query.KeyUses
+	traffic   query.Traffic
+	installed eventstore.Installation
+	demo      atomic.Pointer[demo.Demo] // nil until the demo's data is ready
+	patience  time.Time                 // when startup stops waiting for the database
+	contents  *blobs.Store
+	analyzer  *analyzer.Analyzer
+	metrics   *ops.Metrics
+	traces    *ops.Traces // nil: nothing is traced
 
 	commit, read, public, queue, wake *pgxpool.Pool
 	scans                             *pgxpool.Pool             // for queries that may read a lot

@@ -18,6 +18,8 @@ func (a *app) serviceCommands(root *cobra.Command) (server, operators, origins [
 		Use: analyzer.Command, Hidden: true, Args: cli.Arguments(0, 0),
 		Run: func(*cobra.Command, []string) { os.Exit(analyzer.Child()) },
 	})
-	return []*cobra.Command{a.serveCommand(), a.witnessCommand(), operator.MigrateCommand(a.App)},
+	witness := a.witnessCommand()
+	witness.AddCommand(operator.WitnessPairCommand(a.App))
+	return []*cobra.Command{a.serveCommand(), witness, operator.MigrateCommand(a.App)},
 		operator.Commands(a.App), []*cobra.Command{demo.OriginCommand(a.App)}
 }

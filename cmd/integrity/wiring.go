@@ -416,7 +416,7 @@ type tree struct {
 	write, read *pgxpool.Pool
 	keeper      *transparency.Keeper
 	reader      *transparency.Reader
-	public      *transparency.Reader // for public pages
+	public      *transparency.Reader                // for public pages
 	signer      atomic.Pointer[transparency.Signer] // nil: this process leaves the tree to others
 	witnesses   []*transparency.Witness
 	authorities []*transparency.TimestampAuthority

@@ -39,7 +39,8 @@ func DeveloperPages() []string {
 		"downloads", "changelog", "policy", operatingPage, operatingPage + "/on-call", operatingPage + "/install",
 		operatingPage + "/kubernetes", operatingPage + "/accounts", operatingPage + "/routine",
 		operatingPage + "/rotations", operatingPage + "/pgbackrest",
-		operatingPage + "/disasters", operatingPage + "/capacity", operatingPage + "/concepts", operatingPage + "/reference",
+		operatingPage + "/disasters", operatingPage + "/capacity", operatingPage + "/independence",
+		operatingPage + "/concepts", operatingPage + "/reference",
 	}
 }
 

@@ -235,9 +235,24 @@ func (c *Config) LoadCertificate() (*tls.Certificate, error) {
 // Encrypted reports whether the service itself serves https.
 func (c *Config) Encrypted() bool { return c.TLSCert != "" }
 
+// WitnessesFile and WitnessLogsFile are the files in the data directory that are read if the setting is empty. integrity
+// witness pair writes them.
+const (
+	WitnessesFile   = "witnesses"
+	WitnessLogsFile = "witness-logs"
+)
+
 // WitnessList returns the witnesses in INTEGRITY_WITNESSES, which is either a list or names a file.
 func (c *Config) WitnessList() ([]*transparency.Witness, error) {
-	return listed("WITNESSES", c.Witnesses, "+", transparency.ParseWitnesses)
+	return listed("WITNESSES", c.orFile(c.Witnesses, WitnessesFile), "+", transparency.ParseWitnesses)
+}
+
+// orFile returns a setting or, if it is empty, the path of a file in the data directory if that exists.
+func (c *Config) orFile(setting, name string) string {
+	if path := c.InDataDir(name); setting == "" && c.DataDir != "" && keyfiles.Exists(path) {
+		return path
+	}
+	return setting
 }
 
 // TimestampAuthorityList returns the timestamp authorities in INTEGRITY_TIMESTAMP_AUTHORITIES, which is either a list
@@ -248,7 +263,7 @@ func (c *Config) TimestampAuthorityList() ([]*transparency.TimestampAuthority, e
 
 // LogList returns the logs in INTEGRITY_WITNESS_LOGS, which is either a list or names a file.
 func (c *Config) LogList() (witness.Logs, error) {
-	return listed("WITNESS_LOGS", c.WitnessLogs, "+", witness.ParseLogs)
+	return listed("WITNESS_LOGS", c.orFile(c.WitnessLogs, WitnessLogsFile), "+", witness.ParseLogs)
 }
 
 // listed parses a setting that is a list or names a file with one. A text that contains mark is a list: every element

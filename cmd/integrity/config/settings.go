@@ -208,7 +208,7 @@ func (c *Config) settings() []Setting {
 				witnesses,
 			),
 			Help: "witnesses that cosign the checkpoints of the transparency log (C2SP tlog-witness): a file with one per " +
-				"line, or a list"},
+				"line, or a list (default: the file witnesses in the data directory, if it exists)"},
 		{Name: "TIMESTAMP_AUTHORITIES",
 			value: checked(
 				&c.TimestampAuthorities,
@@ -249,7 +249,8 @@ func (c *Config) settings() []Setting {
 					"key's name, a space and the origin",
 				witnessLogs,
 			),
-			Help: "logs whose checkpoints integrity witness cosigns: a file with one key per line, or a list"},
+			Help: "logs whose checkpoints integrity witness cosigns: a file with one key per line, or a list (default: the " +
+				"file witness-logs in the data directory, if it exists)"},
 		{Name: "WITNESS_PER_MINUTE", Witness: true, Default: "240",
 			value: between(&c.WitnessPerMinute, "a whole number of at least 1", strconv.Atoi, 1, math.MaxInt32),
 			Help: "submissions per minute and client address, and larger trees per minute and log, in each process of " +

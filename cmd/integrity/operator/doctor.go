@@ -101,6 +101,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		d.database(ctx)
 		d.disks()
 		d.neighbours(ctx)
+		d.witnesses()
 		d.timestamps(ctx)
 		return d.report(v.json)
 	})

@@ -36,6 +36,8 @@ type LogStatusView struct {
 	Cosigned   map[string]int64 `json:"cosigned"`
 	Timestamps []StampView      `json:"timestamps"`
 	Checkpoint *string          `json:"checkpoint"`
+	// OnlyOperator means that no witness and no timestamp authority is configured.
+	OnlyOperator bool `json:"onlyOperator"`
 }
 
 func (a logs) logStatusCommand() *cobra.Command {
@@ -49,12 +51,21 @@ func (a logs) logStatusCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		alone, err := onlyOperator(l.Config)
+		if err != nil {
+			return err
+		}
 		view := LogStatusView{
-			Events: s.Events, Leaves: s.Leaves, Published: s.Published, Halted: s.Halted, Cosigned: s.Cosigned,
+			OnlyOperator: alone,
+			Events:       s.Events, Leaves: s.Leaves, Published: s.Published, Halted: s.Halted, Cosigned: s.Cosigned,
 			Timestamps: stamps,
 		}
 		lines := text{
 			say.Sentencef("events     %d\nleaves     %d\npublished  %d\n%s", s.Events, s.Leaves, s.Published, stamped),
+		}
+		if alone {
+			lines.Sayf("WARNING: only this service vouches for its records: no witness and no timestamp authority is " +
+				"configured; see the operators' manual, Independence\n")
 		}
 		if s.Checkpoint != "" {
 			at := cli.TimeText(s.SignedAt)

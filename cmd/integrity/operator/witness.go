@@ -2,8 +2,6 @@ package operator
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,8 +9,6 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/internal/ledger"
-	"integrityledger/cmd/integrity/keyfiles"
-	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
 	"integrityledger/eventstore/transparency/witness"
 )
@@ -24,14 +20,8 @@ func (a signingKeys) keysWitnessCommand() *cobra.Command {
 			return say.Errorf("set %sWITNESS_NAME (--witness-name): it is part of the verifier key", config.Prefix)
 		}
 		source := cfg.WitnessSource()
-		if path := source.Path(); path == cfg.InDataDir(keyfiles.WitnessKeyFile) && !keyfiles.Exists(path) {
-			if err := keyfiles.MakeDataDir(cfg.DataDir); err != nil {
-				return err
-			}
-			// If two commands run at once, one creates the key and both print it.
-			if err := keyfiles.WriteSigningKey(path, evidence.GenerateSigner()); err != nil && !errors.Is(err, fs.ErrExist) {
-				return err
-			}
+		if err := source.EnsureWitnessKey(cfg.DataDir); err != nil {
+			return err
 		}
 		signer, err := source.WitnessSigner(cfg.WitnessName)
 		if err != nil {
