@@ -112,17 +112,16 @@ type service struct {
 	linkMailer *console.LinkMailer
 	forwarder  *stream.Forwarder // nil: nothing is forwarded
 	tree       tree              // the transparency log
-	independence
-	draining  atomic.Bool // still serving, but /readyz fails
-	keyUses   query.KeyUses
-	traffic   query.Traffic
-	installed eventstore.Installation
-	demo      atomic.Pointer[demo.Demo] // nil until the demo's data is ready
-	patience  time.Time                 // when startup stops waiting for the database
-	contents  *blobs.Store
-	analyzer  *analyzer.Analyzer
-	metrics   *ops.Metrics
-	traces    *ops.Traces // nil: nothing is traced
+	draining   atomic.Bool       // still serving, but /readyz fails
+	keyUses    query.KeyUses
+	traffic    query.Traffic
+	installed  eventstore.Installation
+	demo       atomic.Pointer[demo.Demo] // nil until the demo's data is ready
+	patience   time.Time                 // when startup stops waiting for the database
+	contents   *blobs.Store
+	analyzer   *analyzer.Analyzer
+	metrics    *ops.Metrics
+	traces     *ops.Traces // nil: nothing is traced
 
 	commit, read, public, queue, wake *pgxpool.Pool
 	scans                             *pgxpool.Pool             // for queries that may read a lot
@@ -131,6 +130,8 @@ type service struct {
 	watch                             *pgxpool.Pool             // for metrics
 	holders                           *cluster.Holders          // nil unless the database is distributed
 	nodes                             map[string]*cluster.Nodes // connections to the holders, by use
+
+	independence
 }
 
 func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,8 +25,9 @@ import (
 // witnessProcess is an integrity witness on a running service's database.
 type witnessProcess struct {
 	t                      *testing.T
-	address, metrics, logs string
+	address, metrics, logs string // without logs the file in the data directory
 	dir, logPath           string
+	name                   string // empty: witnessName
 	cmd                    *exec.Cmd
 	exited                 chan struct{}
 }
@@ -51,8 +53,8 @@ func (w *witnessProcess) start() {
 		w.t.Fatal(err)
 	}
 	defer log.Close()
-	w.cmd = exec.Command(os.Getenv(binaryVariable), "witness", "--data-dir", w.dir, "--witness-name", witnessName,
-		"--witness-listen", w.address, "--metrics-listen", w.metrics, "--witness-logs", w.logs)
+	w.cmd = exec.Command(os.Getenv(binaryVariable), "witness", "--data-dir", w.dir, "--witness-name",
+		cmp.Or(w.name, witnessName), "--witness-listen", w.address, "--metrics-listen", w.metrics, "--witness-logs", w.logs)
 	w.cmd.Env, w.cmd.Stderr = cleanEnviron(), log
 	if err := w.cmd.Start(); err != nil {
 		w.t.Fatal(err)
