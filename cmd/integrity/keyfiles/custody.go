@@ -1,13 +1,9 @@
 package keyfiles
 
 import (
-	"strings"
-
+	"integrityledger/cmd/integrity/keyfiles/sshagent"
 	"integrityledger/handlers/wire"
 )
-
-// agentScheme begins the address of a key that an agent keeps.
-const agentScheme = "agent:"
 
 // Custody says where the private key is kept. It does not read the key itself, unless the key's file has the address of
 // an agent.
@@ -16,12 +12,12 @@ func (s Source) Custody() wire.Custody {
 		switch text, err := ReadFile(path); {
 		case err != nil:
 			return wire.CustodyNone
-		case strings.HasPrefix(strings.TrimSpace(string(text)), agentScheme):
+		case sshagent.IsAddress(string(text)):
 			return wire.CustodyAgent
 		}
 		return wire.CustodyFile
 	}
-	if strings.HasPrefix(strings.TrimSpace(s.Text), agentScheme) {
+	if sshagent.IsAddress(s.Text) {
 		return wire.CustodyAgent
 	}
 	return wire.CustodyVariable

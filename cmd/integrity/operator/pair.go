@@ -226,6 +226,7 @@ func (a signingKeys) confirmed(v *verb, view PairView, yes string) error {
 // writePair lets the service ask the other witness, lets this witness cosign the other log, and pins the other's key.
 // It returns the changed files. What is there already is not written again.
 func writePair(cfg *config.Config, other peer) (changed []string, err error) {
+	changed = []string{}
 	witnesses, err := listFile("WITNESSES", cfg.Witnesses, "+", cfg.InDataDir(config.WitnessesFile))
 	if err != nil {
 		return nil, err
