@@ -16,6 +16,7 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/operator"
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/pgtest"
 	"integrityledger/eventstore/postgres"
 )
@@ -90,8 +91,32 @@ func TestDoctor(t *testing.T) {
 	wantFindings(t, examine(t, cli.ExitOK, []string{"INTEGRITY_LITSEN=x"}, at()...),
 		"warn configuration: INTEGRITY_LITSEN has no effect", "ok keys: signing key ", "ok durability: fsync", "ok clock: ",
 		"ok connections: ",
-		"warn archive: nothing is archived", "ok migrations: ", "epoch 1", "ok ledger: every shard's head agrees",
+		"warn archive: nothing is archived", "warn witnesses: only this service vouches for its records",
+		"ok migrations: ", "epoch 1", "ok ledger: every shard's head agrees",
 		"ok disk: data directory")
+	var status operator.LogStatusView
+	mustJSON(t, nil, &status, "log", "status", "--data-dir", dir)
+	if text := must(t, nil, "log", "status", "--data-dir", dir); !status.OnlyOperator ||
+		!strings.Contains(text, "WARNING: only this service vouches") {
+		t.Errorf("%+v\n%s", status, text)
+	}
+	if text := tail(s.log); !strings.Contains(text, "only this service vouches for its records") {
+		t.Errorf("the start warns of nothing: %s", text)
+	}
+	stranger, err := evidence.NewWitnessKey("w.example/witness", make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	witness := "INTEGRITY_WITNESSES=" + stranger.VerifierKey + " https://w.example"
+	wantFindings(t, examine(t, cli.ExitOK, []string{witness}, at()...),
+		"warn witnesses: w.example/witness is asked for cosignatures, but verifiers do not count it")
+	must(t, nil, "keys", "add-witness", stranger.VerifierKey, "--data-dir", dir)
+	wantFindings(t, examine(t, cli.ExitOK, []string{witness}, at()...),
+		"ok witnesses: w.example/witness is asked for cosignatures")
+	mustJSON(t, []string{witness}, &status, "log", "status", "--data-dir", dir)
+	if status.OnlyOperator {
+		t.Errorf("with a witness: %+v", status)
+	}
 	backups := dataDir(t)
 	var made operator.BackupView
 	mustJSON(t, nil, &made, "backup", backups, "--data-dir", dir)
