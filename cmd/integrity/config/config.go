@@ -239,7 +239,7 @@ func (c *Config) Encrypted() bool { return c.TLSCert != "" }
 // witness pair writes them.
 const (
 	WitnessesFile   = "witnesses"
-	WitnessLogsFile = "witness-logs"
+	WitnessLogsFile = "witnessed"
 )
 
 // WitnessList returns the witnesses in INTEGRITY_WITNESSES, which is either a list or names a file.

@@ -250,7 +250,7 @@ func (c *Config) settings() []Setting {
 				witnessLogs,
 			),
 			Help: "logs whose checkpoints integrity witness cosigns: a file with one key per line, or a list (default: the " +
-				"file witness-logs in the data directory, if it exists)"},
+				"file witnessed in the data directory, if it exists)"},
 		{Name: "WITNESS_PER_MINUTE", Witness: true, Default: "240",
 			value: between(&c.WitnessPerMinute, "a whole number of at least 1", strconv.Atoi, 1, math.MaxInt32),
 			Help: "submissions per minute and client address, and larger trees per minute and log, in each process of " +
