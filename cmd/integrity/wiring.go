@@ -332,8 +332,8 @@ func (s assembly) handler(closing <-chan struct{}) (http.Handler, error) {
 		Action: handlers.Action{
 			Notifier: s.notifier, Keys: func() action.Keys { return *s.keys.Load() },
 			Analyze: s.analyzer.Analyze, Keep: s.keepContent, Ready: s.ready, SecretKeys: s.loadedSecretKeys,
-			MailsInvitations: s.cfg.SMTPURL != "", Egress: s.egress(), Publishers: s.publishers, Queued: s.webhooks.Wake, Transparency: s.tree.reader,
-			PublicLog: s.tree.public, Parties: s.parties(),
+			MailsInvitations: s.cfg.SMTPURL != "", Egress: s.egress(), Publishers: s.publishers, Queued: s.webhooks.Wake,
+			Transparency: s.tree.reader, PublicLog: s.tree.public, Parties: s.parties(),
 			Relationship: map[evidence.Language]string{
 				evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN,
 			},

@@ -21,7 +21,8 @@ type Parties struct {
 	Authorities []*transparency.TimestampAuthority
 	// Custody says where the keys are kept, after each reload. Nil: nothing is known.
 	Custody func() wire.KeyCustody
-	// Witness describes this installation as a witness of other logs. It returns nil if it is none, and may be nil.
+	// Witness describes this installation as a witness of other logs. It returns nil if the installation witnesses no log, and
+	// may be nil.
 	Witness func() *wire.OwnWitness
 }
 
