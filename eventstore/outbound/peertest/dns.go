@@ -32,14 +32,21 @@ func ServeDNS(t testing.TB) *DNS {
 	t.Helper()
 	s := &DNS{texts: map[string][]string{}, hosts: map[string]netip.Addr{}}
 	var config net.ListenConfig
-	packets, err := config.ListenPacket(t.Context(), "udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var packets net.PacketConn
+	var streams net.Listener
+	for range 20 { // a port that is free for UDP may be taken for TCP
+		var err error
+		if packets, err = config.ListenPacket(t.Context(), "udp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		s.Address = packets.LocalAddr().String()
+		if streams, err = config.Listen(t.Context(), "tcp", s.Address); err == nil {
+			break
+		}
+		_ = packets.Close()
 	}
-	s.Address = packets.LocalAddr().String()
-	streams, err := config.Listen(t.Context(), "tcp", s.Address)
-	if err != nil {
-		t.Fatal(err)
+	if streams == nil {
+		t.Fatal("no port is free for both UDP and TCP")
 	}
 	t.Cleanup(func() { _, _ = packets.Close(), streams.Close() })
 	go s.servePackets(packets)
