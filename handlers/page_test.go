@@ -89,12 +89,12 @@ func TestResultsInTheBrowser(t *testing.T) {
 			},
 			{
 				"current", "current", "MATCH_CURRENT", "Su archivo coincide con la versión vigente",
-				"ni que existiera en un momento acreditado",
+				"ni que existiera en una fecha acreditada",
 				[]string{"Es exactamente el archivo registrado", "Válida: este servicio firmó", "Vigente"},
 			},
 			{
 				"historical", "historical", "MATCH_HISTORICAL", "Su archivo coincide, pero no es la versión vigente",
-				"Qué cambia en la versión superior", []string{"Es exactamente", "Válida", "Histórica"},
+				"Qué cambia en la versión vigente", []string{"Es exactamente", "Válida", "Histórica"},
 			},
 			{
 				"current", "another", "HASH_MISMATCH", "Su archivo no es el de este enlace", "Que alguien haya manipulado el archivo",
@@ -136,7 +136,7 @@ func TestResultsInTheBrowser(t *testing.T) {
 			},
 			{
 				"historical", "historical", "MATCH_HISTORICAL", "Your file matches, but it is not the current version",
-				"What differs in the higher version", []string{"Exactly the registered file", "Valid", "Historical"},
+				"What differs in the current version", []string{"Exactly the registered file", "Valid", "Historical"},
 			},
 			{
 				"current", "another", "HASH_MISMATCH", "Your file is not the one registered under this link",
@@ -378,7 +378,7 @@ func TestWithoutJavaScript(t *testing.T) {
 	p := w.tab()
 	call(p, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	p.open("/en/integrity/" + ids["historical"])
-	says(t, p.seen(), "historical")
+	says(t, p.seen(), "not the current version")
 	p.do(chromedp.WaitVisible(chromedp.CSS("#needs-script")), chromedp.WaitNotVisible(chromedp.CSS("#drop")))
 	p.shot("no-javascript")
 	p.paste(hash("historical"))

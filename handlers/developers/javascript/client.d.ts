@@ -549,6 +549,14 @@ export interface Comparison {
    * kept; the statement is signed, contract integrity-alias-v1.
    */
   alias?: { publicId: string; statement: Signed };
+  publisher?: Publisher;
+}
+
+/** What the organization of a record has proven and said about itself today, never at the time of the registration. */
+export interface Publisher {
+  domains: { domain: string; method: "dns" | "https"; checkedAt: string }[];
+  name: string | null;
+  statedAt: string | null;
 }
 
 /** Accept a certificate's file only where `verified === true`. */
