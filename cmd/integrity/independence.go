@@ -22,7 +22,7 @@ func (s *service) loadCustody() {
 	if s.cfg.Transparency {
 		custody.LogKey = s.cfg.LogSource().Custody()
 	}
-	s.independence.custody.Store(&custody)
+	s.custody.Store(&custody)
 	var own *wire.OwnWitness
 	if s.cfg.WitnessName != "" {
 		var err error
@@ -37,12 +37,12 @@ func (s *service) loadCustody() {
 			s.log.Warn("the key of this installation as a witness is not published", "reason", err)
 		} else {
 			own = &wire.OwnWitness{
-				Name: signer.Name, VerifierKey: signer.VerifierKey, FingerprintSHA256: signer.WitnessKey.FingerprintSHA256(),
+				Name: signer.Name, VerifierKey: signer.VerifierKey, FingerprintSHA256: signer.FingerprintSHA256(),
 				Address: wire.OrNull(s.cfg.WitnessURL),
 			}
 		}
 	}
-	s.independence.witness.Store(own)
+	s.witness.Store(own)
 }
 
 // parties are shown at /trust.
@@ -50,8 +50,8 @@ func (s *service) parties() handlers.Parties {
 	s.loadCustody()
 	return handlers.Parties{
 		Witnesses: s.tree.witnesses, Authorities: s.tree.authorities,
-		Custody: func() wire.KeyCustody { return *s.independence.custody.Load() },
-		Witness: s.independence.witness.Load,
+		Custody: func() wire.KeyCustody { return *s.custody.Load() },
+		Witness: s.witness.Load,
 	}
 }
 

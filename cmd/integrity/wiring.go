@@ -422,7 +422,7 @@ type tree struct {
 	authorities []*transparency.TimestampAuthority
 }
 
-// publicTree bounds a read of the tree for public pages, so that they hold connections that evidence needs only shortly.
+// publicTree bounds a read of the tree for public pages, so that they soon return the connections that evidence needs.
 const publicTree = 300 * time.Millisecond
 
 // freshTree is how long a cached checkpoint may be used for evidence. The log makes at most one checkpoint per second.

@@ -15,7 +15,7 @@ type RefusalReason string
 const (
 	Unreachable   RefusalReason = "unreachable"    // no answer, or one that says that the witness is out of order
 	NotAccepted   RefusalReason = "refused"        // it refuses the request, such as for a log that it does not know
-	OtherHistory  RefusalReason = "other-history"  // it does not take the checkpoint for a continuation of what it cosigned
+	OtherHistory  RefusalReason = "other-history"  // the checkpoint does not continue what it cosigned
 	NoCosignature RefusalReason = "no-cosignature" // its answer has no valid cosignature
 )
 

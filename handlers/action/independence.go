@@ -21,8 +21,8 @@ type Parties struct {
 	Authorities []*transparency.TimestampAuthority
 	// Custody says where the keys are kept, after each reload. Nil: nothing is known.
 	Custody func() wire.KeyCustody
-	// Witness describes this installation as a witness of other logs. It returns nil if the installation witnesses no log, and
-	// may be nil.
+	// Witness describes this installation as a witness of other logs. It returns nil if the installation witnesses no
+	// log, and may be nil.
 	Witness func() *wire.OwnWitness
 }
 
@@ -79,7 +79,7 @@ func (s *Service) vouched(ctx context.Context) (vouchedLog, error) {
 	}
 	if v.reading == nil {
 		v.reading = make(chan struct{})
-		go s.readVouched(v.reading)
+		go s.readVouched(v.reading) //nolint:gosec // the read serves other requests too, and outlives this one
 	}
 	read := v.reading
 	v.mu.Unlock()

@@ -235,8 +235,8 @@ func (c *Config) LoadCertificate() (*tls.Certificate, error) {
 // Encrypted reports whether the service itself serves https.
 func (c *Config) Encrypted() bool { return c.TLSCert != "" }
 
-// WitnessesFile and WitnessLogsFile are the files in the data directory that are read if the setting is empty. integrity
-// witness pair writes them.
+// WitnessesFile and WitnessLogsFile are the files in the data directory that are read if the setting is empty. The
+// command witness pair writes them.
 const (
 	WitnessesFile   = "witnesses"
 	WitnessLogsFile = "witnessed"

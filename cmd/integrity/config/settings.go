@@ -233,10 +233,11 @@ func (c *Config) settings() []Setting {
 				"part of the verifier key"},
 		{Name: "WITNESS_URL", Needs: "WITNESS_NAME",
 			value: checked(
-				&c.WitnessURL, "an https address without user, query and fragment, or http on this machine", transparency.CheckAddress,
+				&c.WitnessURL, "an https address without user, query and fragment, or http on this machine",
+				transparency.CheckAddress,
 			),
-			Help: "public address of integrity witness, at which other logs submit their checkpoints; the service publishes it " +
-				"with the witness's key"},
+			Help: "public address of integrity witness, at which other logs submit their checkpoints; the service " +
+				"publishes it with the witness's key"},
 		{Name: "WITNESS_KEY", Secret: true,
 			value: text(
 				&c.WitnessKey, "an Ed25519 private key, PKCS#8 in PEM, or agent:///SOCKET?key=SHA256:…, that signs nothing else",

@@ -123,7 +123,9 @@ func (a signingKeys) ownPeer(cfg *config.Config) (own peer, err error) {
 		}
 	}
 	if len(own.logs) == 0 {
-		return own, say.Errorf("%s has no log key: start the service once with the transparency log on", cfg.TrustedKeysPath())
+		return own, say.Errorf(
+			"%s has no log key: start the service once with the transparency log on", cfg.TrustedKeysPath(),
+		)
 	}
 	return own, nil
 }
@@ -319,7 +321,7 @@ func pairText(view PairView) say.Phrase {
 	if len(view.Changed) == 0 {
 		lines.Sayf("nothing had to be written\n")
 	}
-	lines.Sayf("Now restart integrity serve, and start integrity witness or send it SIGHUP. The other operator runs the same " +
-		"command with the address of this service. Then /trust shows the cosignatures.\n")
+	lines.Sayf("Now restart integrity serve, and start integrity witness or send it SIGHUP. The other operator runs " +
+		"the same command with the address of this service. Then /trust shows the cosignatures.\n")
 	return lines
 }
