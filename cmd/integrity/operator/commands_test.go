@@ -26,7 +26,9 @@ func TestManualDescribesEveryCommand(t *testing.T) {
 		}
 	}
 	root := &cobra.Command{Use: "integrity"}
-	root.AddCommand(append(Commands(shared), MigrateCommand(shared))...)
+	witness := &cobra.Command{Use: "witness"}
+	witness.AddCommand(WitnessPairCommand(shared))
+	root.AddCommand(append(Commands(shared), MigrateCommand(shared), witness)...)
 	walk(root)
 	for name := range manual() {
 		if !made[name] {
