@@ -79,7 +79,7 @@ func (s *service) loadKeys() error {
 
 const nothingSigned = "NOTHING IS SIGNED: registration and evidence answer 503; reads still work"
 
-// signing is what is known of the agent that keeps the signing key.
+// signing remembers whether the agent that keeps the signing key answers.
 type signing struct {
 	mutex sync.Mutex
 	next  time.Time // when to ask again

@@ -34,7 +34,7 @@ type peer struct {
 	logs    []evidence.LogKey
 }
 
-// fingerprint is the SHA-256 over the verifier keys, one per line: the witness's, then those of the log, sorted. It is
+// fingerprint is the SHA-256 over the verifier keys, one per line: the witness key, then the sorted log keys. It is
 // the same on both sides, so two people can compare it by telephone.
 func (p peer) fingerprint() string {
 	lines := []string{}
@@ -226,7 +226,7 @@ func (a signingKeys) confirmed(v *verb, view PairView, yes string) error {
 }
 
 // writePair lets the service ask the other witness, lets this witness cosign the other log, and pins the other's key.
-// It returns the changed files. What is there already is not written again.
+// It returns the changed files. A file that has the entry already is not changed.
 func writePair(cfg *config.Config, other peer) (changed []string, err error) {
 	changed = []string{}
 	witnesses, err := listFile("WITNESSES", cfg.Witnesses, "+", cfg.InDataDir(config.WitnessesFile))

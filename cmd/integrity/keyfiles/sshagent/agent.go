@@ -130,7 +130,7 @@ func newPool(socket string) *pool {
 // goroutine that reads ahead.
 type connection struct {
 	conn   net.Conn
-	failed error // the connection is of no use any more
+	failed error // why the connection cannot be used again
 	agent  agent.Agent
 }
 
@@ -186,7 +186,7 @@ func (p *pool) ask(request func(agent.Agent) error) error {
 			return nil
 		}
 		failed := c.failed
-		_ = c.conn.Close() // after an error nobody knows where the next answer begins
+		_ = c.conn.Close() // after an error, the start of the next answer is unknown
 		c = nil
 		timeout, ok := errors.AsType[net.Error](failed)
 		switch {
@@ -273,7 +273,7 @@ func (p *pool) find(at Address) (public ed25519.PublicKey, err error) {
 	}
 	if keys[i].Format != ssh.KeyAlgoED25519 {
 		return nil, say.Errorf(
-			"the key %s is of type %s, whose signatures no verifier of receipts accepts: create one with ssh-keygen -t ed25519",
+			"the key %s has type %s, and receipt verifiers refuse its signatures: create one with ssh-keygen -t ed25519",
 			at.Fingerprint, sanitized(keys[i].Format),
 		)
 	}

@@ -137,7 +137,7 @@ func (s *server) signer(key evidence.PublicKey) *evidence.Signer {
 	return signer
 }
 
-// TestSignatures are those of the key itself, also of many goroutines at once, over few connections.
+// TestSignatures: the agent signs as the key itself does, also for many goroutines at once over few connections.
 func TestSignatures(t *testing.T) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -423,7 +423,7 @@ func TestSilentAgent(t *testing.T) {
 	}
 }
 
-// TestSlowAgent: whoever waits too long for a connection is refused, and the agent serves the others.
+// TestSlowAgent: a caller that waits too long for a connection is refused, and the agent serves the other callers.
 func TestSlowAgent(t *testing.T) {
 	t.Parallel()
 	ring, key := keyring(t)
