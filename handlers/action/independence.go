@@ -306,8 +306,7 @@ func (s *Proofs) IndependenceDocument(ctx context.Context, c *edge.Call, _ struc
 		return edge.Response{}, err
 	}
 	raw, err := edge.Encode(view)
-	resp := edge.Cacheable(raw, edge.JSONType)
-	resp.Cache = edge.PublicSeconds
+	resp := edge.Response{Raw: raw, ContentType: edge.JSONType, Cache: edge.PublicSeconds}
 	if view.State == wire.LogUnavailable {
 		resp.Cache = edge.NoStore
 	}

@@ -462,7 +462,7 @@ func TestChartRefusesValues(t *testing.T) {
 		"settings: {PUBLIC_PER_MINUTE: 1000000}":               "PUBLIC_PER_MINUTE",
 		"settings: {DATABASE_URL: postgres://u:p@h/d}":         "DATABASE_URL",
 		"settings: {LISTEN: ':1'}":                             "LISTEN",
-		"settings: {WITNESS_NAME: x}":                          "WITNESS_NAME",
+		"settings: {WITNESS_LISTEN: x}":                        "WITNESS_LISTEN",
 		"environment: {INTEGRITY_BASE_URL: https://x.example}": "INTEGRITY_BASE_URL",
 		"secret: {files: {BASE_URL: x}}":                       "BASE_URL",
 		"secret: {files: {SMTP_URL: ../x}}":                    "SMTP_URL",
