@@ -77,7 +77,7 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	}
 	p.looks("console-overview")
 	if menu := eval[string](p, `[...document.querySelectorAll("#menu > p, #menu a")].map(e => e.textContent).join(" ")`); menu !=
-		"Libro de registros Resumen Registros Documentos Integración Claves Empresas Webhooks "+
+		"Libro de registros Resumen Registros Certificación Integración Claves Empresas Webhooks "+
 			"Organización Miembros Su nombre y sus dominios Historial Plan y consumo Seguridad" {
 		t.Errorf("the navigation is %s", menu)
 	}

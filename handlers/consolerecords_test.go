@@ -105,7 +105,7 @@ func TestConsoleRecords(t *testing.T) {
 	s.hold()
 	a := viewer.visit(page + "/evidence")
 	equal(t, "evidence", string(a.body), string(s.get(integrity+"/records/"+first+"/evidence").body))
-	equal(t, "its name", a.header.Get("Content-Disposition"), `attachment; filename="integrity-evidence-`+first+`.json"`)
+	equal(t, "its name", a.header.Get("Content-Disposition"), `attachment; filename=evidence-d-1-v1.json`)
 	viewer.visit(page).says(http.StatusOK, page+`/evidence" download`)
 	keys := *s.keys.Load()
 	trusted, err := keys.Trusted.PutAuthority(stamptest.New(t, "alpha").Pinned())

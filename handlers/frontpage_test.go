@@ -58,6 +58,8 @@ func TestFieldOfTheFrontPage(t *testing.T) {
 		{"same-origin", url.Values{"text": {sum + " " + hash("two")}}, 422, "There is no link"},
 		{"same-origin", url.Values{"text": {strings.Repeat("a", 26) + sum}}, 422, "There is no link"},
 		{"same-origin", url.Values{"text": {strings.Repeat("a", 26)}, "sha256": {sum}}, 404, "There is no record"},
+		{"same-origin", url.Values{"text": {"https://other.example/integrity/" + id}}, 200, "another service: <bdi>other.example<"},
+		{"same-origin", url.Values{"text": {"https://other.example/integrity/" + id}, "sha256": {sum}}, 200, `value="` + id + `"`},
 		{"cross-site", url.Values{"text": {link + "\n" + sum}}, 200, `action="/en"`},
 		{"cross-site", url.Values{"text": {link}}, 200, `action="/en"`},
 	} {

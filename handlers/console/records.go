@@ -2,11 +2,14 @@ package console
 
 import (
 	"encoding/hex"
+	"fmt"
+	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson"
@@ -229,10 +232,23 @@ func (s recordPages) viewRecordPage(r *http.Request, name string, record domain.
 // evidenceFile answers the private export of the API as a file to save.
 func (s recordPages) evidenceFile(r *http.Request) (any, error) {
 	exported, err := edge.Submit(r, edge.NewQuery(r), action.ReadExport, s.Evidence)
-	id := edge.PublicID(edge.Variable(r, "publicId"))
+	if err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf("evidence-%s-v%d.json", exported.References.DocumentReference, exported.References.Version)
 	return edge.Response{Data: exported, Bare: true, Header: http.Header{
-		"Content-Disposition": {`attachment; filename="integrity-evidence-` + id.String() + `.json"`},
-	}}, err
+		"Content-Disposition": {mime.FormatMediaType("attachment", map[string]string{"filename": fileName(name)})},
+	}}, nil
+}
+
+// fileName returns a name that every file system accepts: what is neither a letter nor a digit becomes a hyphen.
+func fileName(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("._", r) {
+			return r
+		}
+		return '-'
+	}, text)
 }
 
 // revokePage asks for the reason and explains the effect of a revocation.

@@ -36,7 +36,7 @@ func (s *Site) find(r *http.Request) (any, error) {
 	}
 	front.Text = edge.Form(r).Get("text")
 	mention := web.ReadMention(front.Text)
-	if mention.PublicID == nil {
+	if mention.PublicID == nil || s.foreign(r, mention.Host) {
 		return s.stillWanted(front, mention)
 	}
 	mention.SHA256 = web.ReadMention(edge.Form(r).Get("sha256")).SHA256
@@ -56,10 +56,20 @@ func (s *Site) find(r *http.Request) (any, error) {
 	return edge.Redirect(path), nil
 }
 
-// stillWanted asks for a link, keeping the hash if the person has given one.
+// foreign reports whether a link leads to another service, which knows what the link means. This service has an address
+// of its own, and the one at which the person reached it.
+func (s *Site) foreign(r *http.Request, host string) bool {
+	own, err := url.Parse(s.BaseURL)
+	return err == nil && host != "" && host != own.Host && host != own.Hostname() && host != strings.ToLower(r.Host)
+}
+
+// stillWanted asks for a link, keeping the hash if the person has given one. If the link leads to another service, the
+// person may ask here for the same code.
 func (s *Site) stillWanted(front web.Front, mention web.Mention) (edge.Response, error) {
 	front.Wanted = web.WantsAny
 	switch {
+	case mention.PublicID != nil:
+		front.Wanted, front.Host, front.Text = web.WantsHere, mention.Host, mention.PublicID.String()
 	case mention.Broken:
 		front.Wanted = web.WantsCode
 	case mention.SHA256 != nil:

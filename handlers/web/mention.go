@@ -12,22 +12,24 @@ import (
 // Mention is what a text from a person names. A text may be a link, a code, a hash, or a message that contains them.
 type Mention struct {
 	PublicID *domain.PublicID
-	Kind     Kind // of the link; empty if the text has only a code
+	Kind     Kind   // of the link; empty if the text has only a code
+	Host     string // that the link names, with its port, if any; empty if it names none
 	SHA256   *[32]byte
 	Broken   bool // the text has a link or a code, but not a whole one
 }
 
 var (
-	linkInText = regexp.MustCompile(`/(integrity|certificates)/([a-z2-7]{26})(?:[^a-z0-9]|$)`)
-	codeInText = regexp.MustCompile(`\b()([a-z2-7]{26})\b`)
+	linkInText = regexp.MustCompile(
+		`(?:([\pL\pM\pN.-]+(?::[0-9]+)?)(?:/en)?)?/(integrity|certificates)/([a-z2-7]{26})(?:[^a-z0-9]|$)`)
+	codeInText = regexp.MustCompile(`\b()()([a-z2-7]{26})\b`)
 	hashInText = regexp.MustCompile(`\b[a-f0-9]{64}\b`)
 
 	// A link with any code, and a word that is about as long as a code.
 	likeLink = regexp.MustCompile(`/(?:integrity|certificates)/[a-z0-9]|\b[a-z0-9]{24,28}\b`)
 
-	// These read a text without its spaces and hyphens.
-	splitLink = regexp.MustCompile(`/(integrity|certificates)/([a-z2-7]{26})`)
-	splitCode = regexp.MustCompile(`^\W*()([a-z2-7]{26})\W*$`)
+	// These read a text without its spaces and hyphens, which a host may lose too.
+	splitLink = regexp.MustCompile(`()/(integrity|certificates)/([a-z2-7]{26})`)
+	splitCode = regexp.MustCompile(`^\W*()()([a-z2-7]{26})\W*$`)
 	splitHash = regexp.MustCompile(`^(?:sha256)?\W*([a-f0-9]{64})\W*$`)
 )
 
@@ -35,12 +37,12 @@ var (
 // them as people write them: with capitals, between other words, percent-encoded in another link, in groups, on several
 // lines.
 func ReadMention(text string) (m Mention) {
-	text = strings.ReplaceAll(strings.ToLower(strings.Map(func(r rune) rune {
+	text = strings.ReplaceAll(strings.ReplaceAll(strings.ToLower(strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Cf, r) { // such as a soft hyphen
 			return -1
 		}
 		return r
-	}, text)), "%2f", "/")
+	}, text)), "%2f", "/"), "%3a", ":")
 	whole := strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) || unicode.Is(unicode.Pd, r) {
 			return -1
@@ -52,12 +54,12 @@ func ReadMention(text string) (m Mention) {
 		text    string
 	}{{linkInText, text}, {splitLink, whole}, {codeInText, text}, {splitCode, whole}} {
 		for _, found := range at.pattern.FindAllStringSubmatch(at.text, -1) {
-			if id, ok := domain.ParsePublicID(found[2]); ok && m.PublicID == nil {
-				m.PublicID = &id
-				if found[1] != "" {
+			if id, ok := domain.ParsePublicID(found[3]); ok && m.PublicID == nil {
+				m.PublicID, m.Host = &id, strings.TrimSuffix(strings.Replace(found[1], ".:", ":", 1), ".")
+				if found[2] != "" {
 					m.Kind = Record
 				}
-				if found[1] == "certificates" {
+				if found[2] == "certificates" {
 					m.Kind = Certificate
 				}
 			}

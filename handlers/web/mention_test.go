@@ -51,6 +51,25 @@ func TestReadMention(t *testing.T) {
 	}
 }
 
+// The host is that of the link, however people write it, and not that of a link around it. A link on several lines may
+// have lost a part of it.
+func TestHostOfAMention(t *testing.T) {
+	const id = "c4uu6pim7jxrnpflt7zn56prji"
+	for text, want := range map[string]string{
+		"https://ledger.example/integrity/" + id:                                       "ledger.example",
+		"HTTP://LEDGER.Example.:8443/EN/certificates/" + id:                            "ledger.example:8443",
+		"(siehe:ledger.example/integrity/" + id:                                        "ledger.example",
+		"https://ledger.example@other.example/integrity/" + id:                         "other.example",
+		"https://mail.example/?u=https%3A%2F%2Fother.example%3A81%2Fintegrity%2F" + id: "other.example:81",
+		"https://transportés.example/integrity/" + id:                                  "transportés.example",
+		"https://ledger.example/integrity/" + id[:9] + "\n" + id[9:]:                   "", "/integrity/" + id: "", id: "",
+	} {
+		if m := ReadMention(text); m.PublicID == nil || m.Host != want {
+			t.Errorf("%q names the host %q, not %q", text, m.Host, want)
+		}
+	}
+}
+
 func FuzzReadMention(f *testing.F) {
 	f.Add("https://ledger.example/integrity/c4uu6pim7jxrnpflt7zn56prji.")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -190,13 +190,15 @@ const (
 	WantsAny  = "any"  // the text has neither a link nor a code nor a hash
 	WantsCode = "code" // the text has a link or a code, but not a whole one
 	WantsLink = "link" // the text has only a hash
+	WantsHere = "here" // the link in the text names another service
 )
 
 // Front is the front page, on which a person names a record or a certificate.
 type Front struct {
 	Language evidence.Language
 	Wanted   string
-	Text     string // that the person has entered, if the service found nothing in it
+	Host     string // of the link, if it names another service
+	Text     string // that the person has entered, if the service found nothing in it; or the code in it
 	SHA256   string // that the person has entered
 }
 

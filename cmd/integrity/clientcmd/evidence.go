@@ -229,6 +229,8 @@ func (a *app) describeFindings(f evidence.Findings, witnesses int) string {
 		}
 		if r := f.Record; r != nil {
 			sayLine("record", "%s, received at %s by the clock of %s", r.PublicID, evidence.FormatTime(r.ReceivedAt), r.Issuer)
+			sayLine("now", "not established offline: only the service says whether the version is current or revoked, on its "+
+				"page /integrity/%s", r.PublicID)
 		}
 	}
 	for _, note := range f.Notes {

@@ -76,6 +76,7 @@ form.addEventListener("submit", async (event) => {
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     const again = page.querySelector("#find-said");
     if (again) {
+      text.value = page.querySelector("#text").value;
       say(again.textContent);
       said.className = again.className;
     } else if (response.redirected) {
