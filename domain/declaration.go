@@ -203,8 +203,8 @@ type Register struct {
 	record     evidence.RecordPayload
 	payload    []byte
 	keyID      string
-	signature  string           // if empty, Decide signs
-	signer     *evidence.Signer // for Decide, also if it must adopt another public id
+	signature  string           // if empty, Decide signs, or refuses with ErrUnsigned
+	signer     *evidence.Signer // for Decide
 
 	Outcome     Record
 	Replayed    bool
@@ -245,9 +245,14 @@ func (c *Register) Presign() (err error) {
 	return err
 }
 
+// ErrUnsigned refuses a declaration that is accepted but not signed yet, because its version has a reserved public id
+// that it did not name, or because PrepareUnsigned made it. Only a key that another program keeps leads to it: whoever
+// waited for that program in Decide would stop the whole shard. Presign the command and execute it again.
+var ErrUnsigned = Unavailable("The declaration could not be signed in time; send the request again.")
+
 // PrepareUnsigned is Prepare for a declaration that will probably be refused or is already registered. Decide signs if
-// necessary. That is expensive under the shard's lock, so do not use it for declarations that will probably be
-// accepted.
+// necessary, or refuses with ErrUnsigned. Signing is expensive under the shard's lock, so do not use it for declarations
+// that will probably be accepted.
 func (r Registrar) PrepareUnsigned(
 	origin Origin, key KeyID, limits KeyLimits, declaration Declaration, receivedAt time.Time,
 ) *Register {
@@ -373,26 +378,31 @@ func supersede(company *Company, document *Document, b *RecordRegisteredBody, bo
 	return drafts
 }
 
-// body returns the registration of a current version, signed with the public id of its reservation if it has one.
+// body returns the registration of a current version. The command adopts the public id of its reservation if it has one,
+// which it must then sign anew.
 func (c *Register) body(
 	document DocumentID, reserved *Version, period Period,
-) (b *RecordRegisteredBody, err error) {
+) (*RecordRegisteredBody, error) {
 	d := &c.Declaration
-	b = &RecordRegisteredBody{
+	if reserved != nil && reserved.PublicID != c.publicID {
+		c.publicID, c.record.PublicID = reserved.PublicID, reserved.PublicID.String()
+		c.payload, c.signature = c.record.AppendCanonical(nil), ""
+	}
+	if c.signature == "" {
+		if c.signer.Kept() {
+			return nil, ErrUnsigned
+		}
+		if err := c.Presign(); err != nil {
+			return nil, err
+		}
+	}
+	return &RecordRegisteredBody{
 		RecordID: c.recordID, DocumentID: document, VersionReference: d.VersionReference,
 		PreviousVersion: d.PreviousVersion, Reserved: reserved != nil,
 		Salt: c.salt, Period: period, Status: StatusCurrent, KeyID: c.keyID, Signature: c.signature, Payload: c.payload,
 		Record:   c.record,
 		PublicID: c.publicID,
-	}
-	if reserved != nil && reserved.PublicID != c.publicID {
-		b.PublicID, b.Record.PublicID = reserved.PublicID, reserved.PublicID.String()
-		b.Payload, b.Signature = b.Record.AppendCanonical(nil), ""
-	}
-	if b.Signature == "" {
-		b.Signature, err = Sign(c.signer, b.Payload)
-	}
-	return b, err
+	}, nil
 }
 
 // declarant returns the organization and the company of a declaration, if the caller may declare it.

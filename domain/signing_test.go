@@ -16,13 +16,15 @@ import (
 // elsewhere is a key that another program keeps, which may be away.
 type elsewhere struct {
 	ed25519.PrivateKey
-	away error
+	away       error
+	signatures int
 }
 
 func (k *elsewhere) Sign(_ io.Reader, message []byte, opts crypto.SignerOpts) ([]byte, error) {
 	if k.away != nil {
 		return nil, k.away
 	}
+	k.signatures++
 	return k.PrivateKey.Sign(rand.Reader, message, opts)
 }
 
@@ -85,7 +87,7 @@ func TestSignerAway(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	signed := map[string]Command{"unsigned": unsigned, "adopting": adopting, "healing": healing, "alias": alias}
+	signed := map[string]Command{"healing": healing, "alias": alias}
 	events := len(w.events)
 	for name, c := range signed {
 		if code := w.execute(c); code != TemporarilyUnavailable {
@@ -100,7 +102,18 @@ func TestSignerAway(t *testing.T) {
 			t.Errorf("%s: %q", name, code)
 		}
 	}
+	// In Decide no declaration waits for the program: it is refused, then signed outside, with the reserved public id.
 	key.away = nil
+	for name, c := range map[string]*Register{"unsigned": unsigned, "adopting": adopting} {
+		signatures := key.signatures
+		if _, err := c.Decide(w.state, w.now); !errors.Is(err, ErrUnsigned) || key.signatures != signatures {
+			t.Errorf("%s: %v with %d signatures", name, err, key.signatures-signatures)
+		}
+		if err := c.Presign(); err != nil {
+			t.Fatal(err)
+		}
+		signed[name] = c
+	}
 	for name, c := range signed {
 		if code := w.execute(c); code != "" {
 			t.Errorf("%s, once the program is back: %q", name, code)

@@ -1,13 +1,18 @@
 package handlers_test
 
 import (
+	"crypto"
+	"crypto/ed25519"
+	"crypto/rand"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 	"integrityledger/handlers/action"
 	"integrityledger/handlers/wire"
 )
@@ -126,4 +131,44 @@ func TestBatchSaysWhenToRetry(t *testing.T) {
 	if results[0].Error != nil || results[2].Error.RetryAfter != 0 || wait > before || wait < after {
 		t.Errorf("results %v, alone %d and then %d", results, before, after)
 	}
+}
+
+// elsewhere is a key that another program keeps.
+type elsewhere struct{ ed25519.PrivateKey }
+
+func (k elsewhere) Sign(_ io.Reader, message []byte, opts crypto.SignerOpts) ([]byte, error) {
+	return k.PrivateKey.Sign(rand.Reader, message, opts)
+}
+
+// If another program keeps the signing key, a declaration that does not name its reservation is signed a second time,
+// outside the group. The caller notices nothing: it gets the reserved public id, for one request.
+func TestReservedVersionsSignedElsewhere(t *testing.T) {
+	s := open(t, options{})
+	ids := []string{s.reserved("a", 1), s.reserved("b", 1), s.reserved("c", 1)}
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	check(t, err)
+	signer, err := evidence.NewSigner(elsewhere{private})
+	check(t, err)
+	trusted, err := s.Trusted.Add(signer.Key(), "")
+	check(t, err)
+	s.Trusted = trusted
+	s.keys.Store(&action.Keys{Signer: signer, Trusted: trusted})
+
+	s.hold()
+	left := func(a answer) (requests int) {
+		_, err := fmt.Sscanf(a.header.Get("RateLimit"), `"minute";r=%d;`, &requests)
+		check(t, err)
+		return requests
+	}
+	before := left(s.post(integrity+"/records", declaration("d", 1, "four")))
+	a := s.post(integrity+"/records", declaration("a", 1, "one"))
+	equal(t, "the public id", a.is(http.StatusCreated)["publicId"], any(ids[0]))
+	equal(t, "requests", before-left(a), 1)
+	for i, result := range s.sendBatch(declaration("b", 1, "two"), declaration("e", 1, "five"), declaration("c", 1, "three")) {
+		if want := []string{ids[1], "", ids[2]}[i]; result.Status != http.StatusCreated ||
+			want != "" && result.Data.PublicID != want {
+			t.Errorf("%d: %+v, want the public id %s", i, result, want)
+		}
+	}
+	s.Audit(t)
 }

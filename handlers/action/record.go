@@ -3,6 +3,7 @@ package action
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -113,22 +114,32 @@ func (s *Records) registerAll(
 	for _, i := range sent[admitted:] {
 		errs[i] = eventstore.QueueFull()
 	}
-	sent = slices.DeleteFunc(sent, func(i int) bool { return errs[i] != nil })
-	commands := wire.Each(sent, func(i int) domain.Command { return registrations[i] })
-	for k, answer := range admission.Execute(ctx, commands...) {
-		i := sent[k]
-		s.Reach(c, answer)
-		errs[i] = answer.Err
-		// After any other error the command may still be in progress.
-		if refused := edge.Refusal(answer.Err); answer.Err == nil ||
-			refused != nil && (refused.Code == domain.RegistrationQuotaExhausted || refused.Code == domain.PlanRequired) {
-			usage := registrations[i].Usage
-			s.used.note(c.Access.Organization, usage, registrations[i].BackfillLeft)
-			if (usage.Limit == nil) != (limit == nil) || limit != nil && *usage.Limit != *limit {
-				s.Forget(c) // the cached plan is out of date
+	failed := func(i int) bool { return errs[i] != nil }
+	execute := func(sent []int, by func(context.Context, ...domain.Command) []eventstore.Answer) {
+		commands := wire.Each(sent, func(i int) domain.Command { return registrations[i] })
+		for k, answer := range by(ctx, commands...) {
+			i := sent[k]
+			s.Reach(c, answer)
+			errs[i] = answer.Err
+			// After any other error the command may still be in progress.
+			if refused := edge.Refusal(answer.Err); answer.Err == nil ||
+				refused != nil && (refused.Code == domain.RegistrationQuotaExhausted || refused.Code == domain.PlanRequired) {
+				usage := registrations[i].Usage
+				s.used.note(c.Access.Organization, usage, registrations[i].BackfillLeft)
+				if (usage.Limit == nil) != (limit == nil) || limit != nil && *usage.Limit != *limit {
+					s.Forget(c) // the cached plan is out of date
+				}
 			}
 		}
 	}
+	sent = slices.DeleteFunc(sent, failed)
+	execute(sent, admission.Execute)
+	unsigned := slices.DeleteFunc(sent, func(i int) bool { return !errors.Is(errs[i], domain.ErrUnsigned) })
+	for _, i := range unsigned {
+		errs[i], registrations[i].Minute = nil, 0 // the request is counted
+	}
+	presign(ctx, registrations, errs, unsigned)
+	execute(slices.DeleteFunc(unsigned, failed), s.ledger.Execute)
 	return registrations, nil
 }
 

@@ -26,7 +26,7 @@ const (
 	// so that it never waits for us. More connections made it no faster.
 	connections = 4
 	// waiting limits how long a signature waits for a connection, and answering how long the agent may take for it.
-	// A signature in a shard's transaction delays the shard for at most the sum.
+	// Only the healing of a lost record is signed in a shard's transaction, which it delays for at most the sum.
 	waiting   = 2 * time.Second
 	answering = 2 * time.Second
 	// pause is how long an agent that did not answer is not asked again. Meanwhile every signature fails at once.
