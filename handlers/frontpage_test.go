@@ -58,6 +58,8 @@ func TestFieldOfTheFrontPage(t *testing.T) {
 		{"same-origin", url.Values{"text": {sum + " " + hash("two")}}, 422, "There is no link"},
 		{"same-origin", url.Values{"text": {strings.Repeat("a", 26) + sum}}, 422, "There is no link"},
 		{"same-origin", url.Values{"text": {strings.Repeat("a", 26)}, "sha256": {sum}}, 404, "There is no record"},
+		{"same-origin", url.Values{"text": {link + " " + strings.Replace(link, id, certificate, 1)}}, 422, "links to several records"},
+		{"same-origin", url.Values{"text": {link + " " + link + " " + certificate}}, 303, ""},
 		{"same-origin", url.Values{"text": {"https://other.example/integrity/" + id}}, 200, "another service: <bdi>other.example<"},
 		{"same-origin", url.Values{"text": {"https://other.example/integrity/" + id}, "sha256": {sum}}, 200, `value="` + id + `"`},
 		{"cross-site", url.Values{"text": {link + "\n" + sum}}, 200, `action="/en"`},
@@ -122,6 +124,22 @@ func TestFileOnTheFrontPage(t *testing.T) {
 	drop("a", "one")
 	p.result("MATCH_CURRENT")
 	equal(t, "the address", eval[string](p, "location.pathname"), "/en/integrity/"+id)
+
+	// The file stays when the language changes, there and back; each page compares a dropped file once.
+	for _, other := range []struct{ path, title string }{
+		{"/integrity/", "Su archivo coincide con la versión vigente"},
+		{"/en/integrity/", "Your file matches the current version"},
+	} {
+		p.do(chromedp.Click(chromedp.CSS("a.language")))
+		p.until(`location.pathname === "` + other.path + id + `" && document.querySelector("#result h2")?.textContent === "` +
+			other.title + `"`)
+	}
+	w.forget()
+	drop("c", "three")
+	says(t, p.result("HASH_MISMATCH"), "c (5 bytes)", "Choose another file")
+	if requests, _ := w.received(); len(requests) != 1 {
+		t.Errorf("one file led to %v", requests)
+	}
 	p.open("/en")
 	p.do(chromedp.SendKeys(chromedp.CSS("#text"), "/integrity/"+strings.Repeat("a", 26)))
 	drop("a", "one")

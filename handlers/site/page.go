@@ -36,7 +36,7 @@ func (s *Site) find(r *http.Request) (any, error) {
 	}
 	front.Text = edge.Form(r).Get("text")
 	mention := web.ReadMention(front.Text)
-	if mention.PublicID == nil || s.foreign(r, mention.Host) {
+	if mention.PublicID == nil || mention.Several || s.foreign(r, mention.Host) {
 		return s.stillWanted(front, mention)
 	}
 	mention.SHA256 = web.ReadMention(edge.Form(r).Get("sha256")).SHA256
@@ -68,6 +68,8 @@ func (s *Site) foreign(r *http.Request, host string) bool {
 func (s *Site) stillWanted(front web.Front, mention web.Mention) (edge.Response, error) {
 	front.Wanted = web.WantsAny
 	switch {
+	case mention.Several:
+		front.Wanted = web.WantsOne
 	case mention.PublicID != nil:
 		front.Wanted, front.Host, front.Text = web.WantsHere, mention.Host, mention.PublicID.String()
 	case mention.Broken:

@@ -15,6 +15,7 @@ type Mention struct {
 	Kind     Kind   // of the link; empty if the text has only a code
 	Host     string // that the link names, with its port, if any; empty if it names none
 	SHA256   *[32]byte
+	Several  bool // the text has links, or otherwise codes, of several records; PublicID is the first one's
 	Broken   bool // the text has a link or a code, but not a whole one
 }
 
@@ -53,8 +54,15 @@ func ReadMention(text string) (m Mention) {
 		pattern *regexp.Regexp
 		text    string
 	}{{linkInText, text}, {splitLink, whole}, {codeInText, text}, {splitCode, whole}} {
+		if m.PublicID != nil {
+			break
+		}
 		for _, found := range at.pattern.FindAllStringSubmatch(at.text, -1) {
-			if id, ok := domain.ParsePublicID(found[3]); ok && m.PublicID == nil {
+			id, ok := domain.ParsePublicID(found[3])
+			switch {
+			case ok && m.PublicID != nil:
+				m.Several = m.Several || id != *m.PublicID
+			case ok:
 				m.PublicID, m.Host = &id, strings.TrimSuffix(strings.Replace(found[1], ".:", ":", 1), ".")
 				if found[2] != "" {
 					m.Kind = Record

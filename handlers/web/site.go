@@ -190,6 +190,7 @@ const (
 	WantsAny  = "any"  // the text has neither a link nor a code nor a hash
 	WantsCode = "code" // the text has a link or a code, but not a whole one
 	WantsLink = "link" // the text has only a hash
+	WantsOne  = "one"  // the text has links of several records
 	WantsHere = "here" // the link in the text names another service
 )
 
@@ -203,7 +204,7 @@ type Front struct {
 }
 
 // Nothing reports whether the text names nothing, so that it must be corrected.
-func (f Front) Nothing() bool { return f.Wanted == WantsAny || f.Wanted == WantsCode }
+func (f Front) Nothing() bool { return f.Wanted == WantsAny || f.Wanted == WantsCode || f.Wanted == WantsOne }
 
 // Front renders the front page.
 func (s *Site) Front(front Front) ([]byte, error) {

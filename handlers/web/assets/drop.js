@@ -3,7 +3,7 @@
 const carriesFiles = (event) => event.dataTransfer?.types.includes("Files");
 
 // onDrop calls take with the one file that was dropped, or refuse with the name of why there is no file. It marks an
-// element while something is held over the page.
+// element while something is held over the page. An element that has left the page takes nothing.
 export function onDrop(marked, take, refuse) {
   let over = 0;
   addEventListener("dragenter", (event) => {
@@ -24,7 +24,7 @@ export function onDrop(marked, take, refuse) {
     }
   });
   addEventListener("drop", (event) => {
-    if (carriesFiles(event)) {
+    if (carriesFiles(event) && marked.isConnected) {
       event.preventDefault();
       over = 0;
       marked.classList.remove("dragging");

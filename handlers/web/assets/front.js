@@ -1,7 +1,8 @@
 // The front page. A file that is chosen here waits for its link, and is then compared on the page of that link, which
-// takes the place of this one: a file cannot be carried over by an address, and it is not sent.
+// takes the place of this one.
 
 import { onDrop } from "./drop.js";
+import { replace } from "./inplace.js";
 
 const form = document.querySelector("#find");
 const text = document.querySelector("#text");
@@ -20,9 +21,6 @@ function say(...parts) {
 }
 
 function take(file) {
-  if (!form.isConnected) {
-    return; // the page of a link has its own drop zone
-  }
   chosen = file;
   if (text.value.trim() !== "") {
     form.requestSubmit();
@@ -32,26 +30,6 @@ function take(file) {
   name.textContent = file.name;
   say(word("chosen"), " ", name);
   text.focus();
-}
-
-// show puts a page in place of this one and compares the file there.
-async function show(page, address) {
-  const { pathname } = location;
-  history.pushState(null, "", address);
-  addEventListener("popstate", () => {
-    if (location.pathname === pathname) { // back to this page; a link within the new one leaves the path
-      location.reload();
-    }
-  });
-  document.title = page.title;
-  document.documentElement.lang = page.documentElement.lang;
-  document.body.replaceWith(page.body);
-  scrollTo(0, 0);
-  const script = page.querySelector('script[type="module"]');
-  if (script) {
-    const { check } = await import(script.src);
-    check(chosen);
-  }
 }
 
 let asking = false;
@@ -73,14 +51,16 @@ form.addEventListener("submit", async (event) => {
       headers: { Accept: "text/html" },
       signal: AbortSignal.timeout(patience),
     });
+    if (response.redirected) {
+      await replace(response, chosen);
+      return;
+    }
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     const again = page.querySelector("#find-said");
     if (again) {
       text.value = page.querySelector("#text").value;
       say(again.textContent);
       said.className = again.className;
-    } else if (response.redirected) {
-      await show(page, response.url);
     } else {
       say(word(response.status === 429 ? "busy" : "failing"));
     }
@@ -100,10 +80,8 @@ input.addEventListener("change", () => {
 });
 
 onDrop(document.querySelector("main"), take, (reason) => {
-  if (form.isConnected) {
-    chosen = null;
-    say(word(reason));
-  }
+  chosen = null;
+  say(word(reason));
 });
 
 document.querySelector("#drop").classList.remove("waiting");

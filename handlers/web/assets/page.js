@@ -4,6 +4,7 @@
 
 import { onDrop } from "./drop.js";
 import { newHasher } from "./hash.js";
+import { replace } from "./inplace.js";
 import { when } from "./times.js";
 
 const main = document.querySelector("main");
@@ -20,6 +21,9 @@ const template = (id) => document.querySelector(`#${id}`).content.cloneNode(true
 
 // What belongs to an older turn than this one is dropped.
 let turn = 0;
+
+// The file that was compared last.
+let compared = null;
 
 // The signature and the state of the record as the service last answered them.
 let known = main.dataset;
@@ -196,10 +200,7 @@ async function ask(hash) {
 }
 
 async function compare(mine, file, hash) {
-  const facts = [
-    ["your-file", element("bdi", file.name), ` (${size(file.size)})`],
-    ["hash", element("code", hash)],
-  ];
+  const facts = [["hash", element("code", hash)]];
   const answer = await ask(hash);
   if (mine !== turn) {
     return;
@@ -212,6 +213,16 @@ async function compare(mine, file, hash) {
     if (match === false && file.size === 0) {
       panel.querySelector("h2").textContent = word("empty");
       panel.querySelector("h2 + p").textContent = word("empty-text");
+    }
+    if (match === false) {
+      const another = element("button", word("another"));
+      another.type = "button";
+      another.className = "quiet";
+      another.addEventListener("click", () => input.click());
+      const actions = element("p", "");
+      actions.className = "actions";
+      actions.append(another);
+      panel.querySelector("h2 + p").after(actions);
     }
     if (dated) {
       facts.push(["dated", when(dated)]);
@@ -237,6 +248,9 @@ async function compare(mine, file, hash) {
       compare(turn, file, hash);
     });
   }
+  const name = element("p", `${word("your-file")}: `);
+  name.append(element("bdi", file.name), ` (${size(file.size)})`);
+  panel.querySelector("h2").after(name);
   addFacts(panel, facts);
   show(panel);
 }
@@ -259,6 +273,7 @@ function cancel() {
 
 export async function check(file) {
   stop();
+  compared = file;
   const mine = turn;
   if (file.size > maxFile) {
     refuse("too-large");
@@ -306,6 +321,21 @@ onDrop(main, check, (reason) => {
 addEventListener("pageshow", (event) => {
   if (event.persisted) {
     location.reload();
+  }
+});
+
+// The browser would forget the file with the page: it is compared again on the page in the other language.
+document.querySelector("a.language")?.addEventListener("click", async (event) => {
+  if (!compared || event.ctrlKey || event.metaKey || event.shiftKey) {
+    return;
+  }
+  event.preventDefault();
+  stop();
+  const { href } = event.currentTarget;
+  try {
+    await replace(await fetch(href, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(patience) }), compared);
+  } catch {
+    location.assign(href);
   }
 });
 
