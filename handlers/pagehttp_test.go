@@ -268,7 +268,7 @@ func TestFailuresAsPages(t *testing.T) {
 		"/none":    {"Esta página no existe", "/errors/not-found", `href="/"`},
 		"/en/none": {"There is no such page", "/errors/not-found", `href="/en"`},
 		"/integrity/x": {
-			"No hay ningún registro con este enlace", "/errors/record-not-found", "no es una discrepancia",
+			"No hay ningún registro con este enlace", "no es una discrepancia",
 			`href="/en/integrity/x"`,
 		},
 		"/en/integrity/x": {"There is no record under this link", "this is not a mismatch", `href="/integrity/x?lang=es"`},
