@@ -251,7 +251,7 @@ func (c *Register) Presign() (err error) {
 var ErrUnsigned = Unavailable("The declaration could not be signed in time; send the request again.")
 
 // PrepareUnsigned is Prepare for a declaration that will probably be refused or is already registered. Decide signs if
-// necessary, or refuses with ErrUnsigned. Signing is expensive under the shard's lock, so do not use it for declarations
+// necessary, or refuses with ErrUnsigned. Signing is expensive under the shard's lock, so do not use it for a declaration
 // that will probably be accepted.
 func (r Registrar) PrepareUnsigned(
 	origin Origin, key KeyID, limits KeyLimits, declaration Declaration, receivedAt time.Time,
@@ -378,8 +378,8 @@ func supersede(company *Company, document *Document, b *RecordRegisteredBody, bo
 	return drafts
 }
 
-// body returns the registration of a current version. The command adopts the public id of its reservation if it has one,
-// which it must then sign anew.
+// body returns the registration of a current version. The command adopts the public id of its reservation, if it has
+// one, and must then be signed anew.
 func (c *Register) body(
 	document DocumentID, reserved *Version, period Period,
 ) (*RecordRegisteredBody, error) {

@@ -204,7 +204,9 @@ type Front struct {
 }
 
 // Nothing reports whether the text names nothing, so that it must be corrected.
-func (f Front) Nothing() bool { return f.Wanted == WantsAny || f.Wanted == WantsCode || f.Wanted == WantsOne }
+func (f Front) Nothing() bool {
+	return f.Wanted == WantsAny || f.Wanted == WantsCode || f.Wanted == WantsOne
+}
 
 // Front renders the front page.
 func (s *Site) Front(front Front) ([]byte, error) {
