@@ -170,6 +170,9 @@ func (c Claim) texts() [3]string { return [3]string{c.Route, c.Caller.String(), 
 // the command's request in its organization's minute, if its group has counted it.
 func (s *State) Decide(c Command, used int, now time.Time) ([]Draft, error) {
 	by, spent := c.CommandOrigin(), error(nil)
+	if by.Organization == InstallationID && !ofInstallation(c) {
+		return nil, errUnknownOrganization
+	}
 	if TakesAway(c) {
 		spent = s.withinMinute(by, used, now)
 		by.Minute, by.Spent = 0, nil

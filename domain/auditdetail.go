@@ -73,6 +73,7 @@ var auditDetails = map[EventType]string{ //nolint:gosec // names, no credentials
 	CertificateRevoked:  "artifactId reasonTextId=reason.id",
 	ContentErased:       "artifactId versionId",
 	TextsErased:         "subject textIds=texts",
+	KeysPublished:       "",
 }
 
 const registeredDetails = "companyId documentId *companyReference *source *documentReference version " +

@@ -52,6 +52,8 @@
 //	draw            to generate an id, salt or secret at random, once for each command, so that Decide is repeatable
 //	projection      a table derived from the events alone
 //	transparency    the signed tree over all events; the program's log output is just "log"
+//	installation    the organization of the installation itself, in whose history the trusted keys are published
+//	key set         the trusted keys as the service publishes them
 //	text            words or an address of a person; events name it by salted hash, so that it can be erased
 //	heal            to restore a lost record from what clients hold
 //	alias           a former public id of a version that was registered again before it could be healed

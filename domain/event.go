@@ -44,6 +44,9 @@ type Event struct {
 // Leaf returns the canonical text whose RFC 6962 leaf hash is the event's Hash (contract, section 4.3). It is computed
 // only from the stored members.
 func (e *Event) Leaf() []byte {
+	if _, ok := e.Body.(*KeysPublishedBody); ok {
+		return e.LeafOf(e.Data)
+	}
 	if r := Registration(e.Body); r != nil {
 		return e.LeafOf(r.Payload)
 	}
@@ -51,7 +54,7 @@ func (e *Event) Leaf() []byte {
 }
 
 // LeafOf is Leaf for an event whose Body is not decoded: payload is the signed payload of a registration, new or
-// healed, nil for all other types.
+// healed, the data of a key set, and nil for all other types.
 func (e *Event) LeafOf(payload []byte) []byte {
 	commitment := eventCommitment{
 		Actor: e.Actor, Data: e.Data, Organization: e.Organization, RequestID: e.RequestID, Sequence: e.Sequence,
@@ -195,6 +198,7 @@ var (
 	})
 	ContentErased = declare[ContentErasedBody]("content.erased", 1, nil)
 	TextsErased   = declare[TextsErasedBody]("texts.erased", 1, nil)
+	KeysPublished = declare[KeysPublishedBody]("keys.published", 1, nil) // only in the history of InstallationID
 )
 
 // Body is the data of one event type in its newest version: a pointer to the struct that its row names.

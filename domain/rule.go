@@ -42,6 +42,7 @@ func Rules() []RuleEntry {
 		{HealedRecords, 1_001_000, "integrity heal restores lost records as events of new types"},
 		{BackfillAllowances, 1_002_000, "an organization may have an allowance of new versions beside the months"},
 		{PublisherStatements, 1_002_000, "an organization may prove its domains and publish its name"},
+		{KeySets, 1_002_000, "integrity keys publish publishes the trusted keys in the transparency log"},
 	}
 }
 

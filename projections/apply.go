@@ -102,7 +102,8 @@ func (f *fold) add(e *domain.Event) (folded bool) {
 		}
 	case *domain.BackfillChangedBody:
 		*f.backfills.at(backfillKey{e.Organization, e.Sequence}) = backfillChange{versions: body.Versions, last: e.Sequence}
-	case *domain.ClockResetBody, *domain.SignInLinkMadeBody: // only the organization's sequence changes
+	// Only the organization's sequence changes.
+	case *domain.ClockResetBody, *domain.SignInLinkMadeBody, *domain.KeysPublishedBody:
 	case *domain.RecordSupersededBody:
 		f.feed = append(f.feed, feedRow{e, domain.StatusSuperseded, body.Version, body.DocumentID})
 	case *domain.RecordRevokedBody:

@@ -113,6 +113,8 @@ func (c *Checker) inspectBody(e *Event, v *verdict, fail failing) {
 	case *domain.CertificateIssuedBody:
 		fail.agree(say.Word("the certificate's publicId as subject"), b.PublicID.String(), e.Subject)
 		c.inspectCertificate(e, v, fail, b)
+	case *domain.KeysPublishedBody:
+		c.inspectKeySet(e, fail)
 	}
 }
 
@@ -195,6 +197,19 @@ func (c *Checker) inspectCertificate(e *Event, v *verdict, fail failing, b *doma
 	)
 	fail.agree(say.Word("the ledger's issuer"), c.Issuer, p.Issuer)
 	v.certificate = p.SHA256.String() + "/" + strconv.FormatInt(p.SizeBytes, 10)
+}
+
+// inspectKeySet checks published keys. Verifiers take the leaf for that of a key set, so its data must be one.
+func (c *Checker) inspectKeySet(e *Event, fail failing) {
+	set, err := evidence.ParseKeySet(e.Data)
+	if err != nil {
+		fail(CheckBinding, say.Sentencef("a key set"), say.Sentencef("%v", err))
+		return
+	}
+	fail.agree(say.Word("the ledger's issuer"), c.Issuer, set.Issuer)
+	fail.agree(
+		say.Word("the organization of the installation"), domain.InstallationID.String(), e.Organization.String(),
+	)
 }
 
 func (c *Checker) inspectSignature(

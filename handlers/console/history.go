@@ -89,7 +89,9 @@ func (s historyPages) history(r *http.Request) (any, error) {
 		return nil, err
 	}
 	for _, t := range domain.EventTypes() {
-		shown.Actions = append(shown.Actions, string(t))
+		if t != domain.KeysPublished { // no tenant has such events
+			shown.Actions = append(shown.Actions, string(t))
+		}
 	}
 	filter := url.Values{}
 	for name, value := range map[string]string{"action": shown.Action, "target": question.Target} {

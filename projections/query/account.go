@@ -27,10 +27,10 @@ const organizationColumns = `SELECT ` + projections.OrganizationColumns + `, coa
 	LEFT JOIN {texts} t ON t.shard = $1 AND t.organization_id = o.organization_id AND t.id = o.name_id
 	WHERE o.shard = $1`
 
-// Organizations lists every organization, shard by shard, oldest first within one.
+// Organizations lists every organization but the installation's own, shard by shard, oldest first within one.
 func (s OrganizationReader) Organizations(ctx context.Context) ([]NamedOrganization, error) {
-	query := cluster.SQL(organizationColumns + ` ORDER BY o.organization_id`)
-	return allShards(ctx, s.reader, "list organizations", scanOrganization, query)
+	query := cluster.SQL(organizationColumns + ` AND o.organization_id <> $2 ORDER BY o.organization_id`)
+	return allShards(ctx, s.reader, "list organizations", scanOrganization, query, domain.InstallationID)
 }
 
 // Organization finds one organization, or refuses with NOT_FOUND.
