@@ -43,6 +43,7 @@ func Commands(shared *cli.App) []*cobra.Command {
 		a.compareCommand(),
 		a.evidenceCommand(),
 		a.verifyCommand(),
+		a.verifyKeysCommand(),
 		a.monitorCommand(),
 		a.revokeCommand(),
 		a.changesCommand(),

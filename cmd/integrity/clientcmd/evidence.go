@@ -2,7 +2,6 @@ package clientcmd
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -152,19 +151,7 @@ func (a *app) verifyCommand() *cobra.Command {
 	return c
 }
 
-// readReceipt reads at most one byte more than the largest receipt, so that a longer file is rejected as too long.
-func readReceipt(path string) ([]byte, error) {
-	f, err := keyfiles.OpenRegular(path)
-	if err != nil {
-		return nil, say.Errorf("receipt: %w", err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, evidence.MaxReceiptBytes+1))
-	if err != nil {
-		return nil, say.Errorf("receipt: %w", err)
-	}
-	return text, nil
-}
+func readReceipt(path string) ([]byte, error) { return readAtMost("receipt", path, evidence.MaxReceiptBytes) }
 
 // describeFindings describes the findings as text, with the names and values that they have in JSON. witnesses is the
 // number of pinned witnesses.

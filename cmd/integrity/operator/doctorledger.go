@@ -144,6 +144,12 @@ func (d *doctor) transparency(ctx context.Context, pool *pgxpool.Pool, issuer st
 		case err != nil:
 			d.warn(check, said(err), say.Sentencef("put the log key in place, then SIGHUP: nothing else depends on it"))
 		}
+		switch why, err := unpublished(ctx, pool, issuer, trusted); {
+		case err != nil:
+			d.fail(check, said(err), remedy(err))
+		case why.Format != "":
+			d.warn(check, why, run("integrity keys publish"))
+		}
 	}
 	found := say.Sentencef("%d of %d events are published", status.Published, status.Events)
 	age := d.Now().Sub(status.Oldest).Round(time.Second)

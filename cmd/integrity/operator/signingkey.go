@@ -22,7 +22,7 @@ import (
 
 func (a signingKeys) keysCommand() *cobra.Command {
 	return cli.Group("keys", "Signing keys and the trusted-keys file",
-		a.keysGenerateCommand(), a.keysListCommand(), a.keysRotateCommand(), a.keysRetireCommand(),
+		a.keysGenerateCommand(), a.keysListCommand(), a.keysPublishCommand(), a.keysRotateCommand(), a.keysRetireCommand(),
 		a.keysRotateSecretCommand(), a.keysCompromiseCommand(), a.keysWitnessCommand(),
 		a.keysAddWitnessCommand(), a.keysRemoveWitnessCommand(), a.keysAddAuthorityCommand(),
 		a.keysRemoveAuthorityCommand(), a.keysDrillCommand())

@@ -38,10 +38,12 @@ type LogStatusView struct {
 	Checkpoint *string          `json:"checkpoint"`
 	// OnlyOperator means that no witness and no timestamp authority is configured.
 	OnlyOperator bool `json:"onlyOperator"`
+	// KeysPublished means that the log contains the trusted keys as they are now.
+	KeysPublished bool `json:"keysPublished"`
 }
 
 func (a logs) logStatusCommand() *cobra.Command {
-	v := a.ledgerVerb("log status")
+	v := a.verb("log status", "DATABASE_URL", "DATA_DIR", "PLANS", "CLOCK_TOLERANCE", "TRUSTED_KEYS")
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		s, err := transparency.ReadStatus(ctx, l.Read)
 		if err != nil {
@@ -55,8 +57,16 @@ func (a logs) logStatusCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		trusted, err := trustedOrNone(l.Config)
+		if err != nil {
+			return err
+		}
+		unpublished, err := unpublished(ctx, l.Read, l.Installation.Issuer, trusted)
+		if err != nil {
+			return err
+		}
 		view := LogStatusView{
-			OnlyOperator: alone,
+			OnlyOperator: alone, KeysPublished: unpublished.Format == "",
 			Events:       s.Events, Leaves: s.Leaves, Published: s.Published, Halted: s.Halted, Cosigned: s.Cosigned,
 			Timestamps: stamps,
 		}
@@ -66,6 +76,9 @@ func (a logs) logStatusCommand() *cobra.Command {
 		if alone {
 			lines.Sayf("WARNING: only this service vouches for its records: no witness and no timestamp authority is " +
 				"configured; see the operators' manual, Independence\n")
+		}
+		if !view.KeysPublished && l.Config.Transparency {
+			lines.Sayf("WARNING: %s: integrity keys publish\n", unpublished)
 		}
 		if s.Checkpoint != "" {
 			at := cli.TimeText(s.SignedAt)

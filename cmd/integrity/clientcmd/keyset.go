@@ -1,0 +1,168 @@
+package clientcmd
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
+)
+
+// provenKeys is the JSON output of integrity verify-keys.
+type provenKeys struct {
+	Issuer        string                `json:"issuer"`
+	PublishedAt   string                `json:"publishedAt"`
+	PayloadSHA256 evidence.Hash         `json:"payloadSha256"`
+	Origin        string                `json:"origin"`
+	TreeSize      int64                 `json:"treeSize"`
+	LeafIndex     int64                 `json:"leafIndex"`
+	LogKeyPinned  bool                  `json:"logKeyPinned"`
+	LogKeyListed  bool                  `json:"logKeyListed"`
+	Witnesses     []string              `json:"witnesses"`
+	CosignedAt    *string               `json:"cosignedAt"`
+	FileMatch     *bool                 `json:"fileMatch"` // nil if no file was compared
+	Keys          []evidence.TrustedKey `json:"-"`
+}
+
+func (a *app) verifyKeysCommand() *cobra.Command {
+	c := manual().Command("verify-keys")
+	logKeys := c.Flags().StringArray("log-key", nil, "verifier key of the log (name+hash+base64) that you pin (repeatable)")
+	witnessKeys := c.Flags().StringArray("witness-key", nil, "verifier key of a witness that you pin (repeatable)")
+	pinned := c.Flags().String("pinned", "", "trusted-keys file whose log keys and witness keys you pin")
+	origin := c.Flags().String("origin", "", "name of the log; required if only witnesses are pinned")
+	witnesses := c.Flags().Int(
+		"require-witnesses", 0, "number of pinned witnesses that must have cosigned the checkpoint",
+	)
+	output := c.Flags().StringP("output", "o", "", "file to write the proven trusted-keys file to")
+	asJSON := c.Flags().Bool("json", false, "print JSON")
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		trusted, err := pins(*pinned, *logKeys, *witnessKeys)
+		if err != nil {
+			return err
+		}
+		if *witnesses < 0 {
+			return say.Errorf("--require-witnesses must be 0 or more")
+		}
+		proof, err := readAtMost("proof", args[0], evidence.MaxKeySetProofBytes)
+		if err != nil {
+			return err
+		}
+		found, err := evidence.VerifyKeySet(proof, evidence.KeySetPins{
+			Trusted: trusted, Origin: *origin, Witnesses: *witnesses, Now: a.Now(),
+		})
+		if err != nil {
+			return cli.Negativef("the keys are NOT proven: %w", err)
+		}
+		view := viewProven(found)
+		if len(args) == 2 {
+			file, err := keyfiles.ReadFile(args[1])
+			if err != nil {
+				return err
+			}
+			match, err := found.Contains(file)
+			if err != nil {
+				return say.Errorf("%s: %w", args[1], err)
+			}
+			view.FileMatch = &match
+		}
+		if *output != "" && (view.FileMatch == nil || *view.FileMatch) {
+			file, err := found.File()
+			if err == nil {
+				err = keyfiles.Replace(*output, file, 0o644)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return a.answer(*asJSON, view, a.describeProven(view), view.FileMatch == nil || *view.FileMatch)
+	}
+	return c
+}
+
+// pins collects what the reader pins. Signing keys in the file do not matter.
+func pins(file string, logKeys, witnessKeys []string) (trusted *evidence.TrustedKeys, err error) {
+	if trusted, err = evidence.NewTrustedKeys(nil, nil, nil); err == nil && file != "" {
+		trusted, err = keyfiles.ReadTrusted(file)
+	}
+	for _, text := range logKeys {
+		var key evidence.LogKey
+		if err == nil {
+			key, err = evidence.ParseLogKey(text)
+		}
+		if err == nil {
+			trusted, err = trusted.AddLogKey(key)
+		}
+	}
+	for _, text := range witnessKeys {
+		var key evidence.WitnessKey
+		if err == nil {
+			key, err = evidence.ParseWitnessKey(text)
+		}
+		if err == nil {
+			trusted, err = trusted.AddWitnessKey(key)
+		}
+	}
+	return trusted, err
+}
+
+func viewProven(found evidence.ProvenKeySet) provenKeys {
+	view := provenKeys{
+		Issuer: found.Issuer, PublishedAt: evidence.FormatTime(found.PublishedAt), PayloadSHA256: found.SHA256(),
+		Origin: found.Checkpoint.Origin, TreeSize: found.Checkpoint.Size, LeafIndex: found.LeafIndex,
+		LogKeyPinned: found.LogKeyPinned, LogKeyListed: found.LogKeyListed, Witnesses: append([]string{}, found.Witnesses...),
+		Keys: found.Trusted.Keys(),
+	}
+	if found.CosignedAt != nil {
+		view.CosignedAt = new(evidence.FormatTime(*found.CosignedAt))
+	}
+	return view
+}
+
+func (a *app) describeProven(v provenKeys) string {
+	var b strings.Builder
+	line := func(name, format string, values ...any) { fmt.Fprintf(&b, "%-10s %s\n", a.Say(say.Word(name)), a.Sayf(format, values...)) }
+	line("proven", "trusted keys of %s, published at %s by its clock", v.Issuer, v.PublishedAt)
+	line("SHA-256", "%s", v.PayloadSHA256)
+	line("log", "%s, leaf %d, checkpoint of %d leaves", v.Origin, v.LeafIndex, v.TreeSize)
+	if v.CosignedAt != nil {
+		line("witnesses", "%s; the last one cosigned at %s", strings.Join(v.Witnesses, ", "), *v.CosignedAt)
+	} else {
+		line("witnesses", "no pinned witness cosigned the checkpoint")
+	}
+	for _, k := range v.Keys {
+		line("key", "%s  %-8s  %s", k.KeyID, k.Status, k.FingerprintSHA256)
+	}
+	switch {
+	case v.FileMatch == nil:
+	case *v.FileMatch:
+		line("file", "has the same content")
+	default:
+		line("file", "DIFFERS from the published keys")
+	}
+	if !v.LogKeyListed {
+		line("note", "The set does not list the log key that signed the checkpoint: the log key was rotated, and the new "+
+			"keys are not published yet.")
+	}
+	line("note", "Everyone who sees this log sees that the service published these keys. That does not show that the "+
+		"keys are good, nor that no later set was published.")
+	return b.String()
+}
+
+// readAtMost reads at most one byte more than a verifier accepts, so that a longer file is rejected as too long.
+func readAtMost(what say.Word, path string, most int64) ([]byte, error) {
+	f, err := keyfiles.OpenRegular(path)
+	if err != nil {
+		return nil, say.Errorf("%s: %w", what, err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err != nil {
+		return nil, say.Errorf("%s: %w", what, err)
+	}
+	return text, nil
+}
