@@ -57,6 +57,7 @@ type vouchedLog struct {
 	transparency.Vouched
 	cosigned map[string]cosigned // by verifier key
 	stamped  map[string]stamped
+	keySet   *wire.PublishedKeySet
 }
 
 type stamped struct {
@@ -109,6 +110,9 @@ func (s *Service) readVouchedLog(ctx context.Context) (v vouchedLog, err error) 
 		return v, err
 	}
 	trusted := s.Keys().Trusted
+	if v.keySet, err = s.readKeySet(ctx, trusted); err != nil {
+		s.Log.WarnContext(ctx, "published keys not shown", "error", err)
+	}
 	v.cosigned, v.stamped = map[string]cosigned{}, map[string]stamped{}
 	for _, w := range s.witnesses(trusted) {
 		for _, c := range v.Cosigned {
@@ -200,6 +204,7 @@ func (s *Proofs) Independence(ctx context.Context, _ *edge.Call, _ struct{}) (wi
 		view.Witnesses = append(view.Witnesses, s.viewWitness(w, log))
 	}
 	view.TimestampAuthorities = s.viewAuthorities(trusted, log, view.TimestampAuthorities)
+	view.KeySet = log.keySet
 	view.SigningKeys, view.LogKeys = publishedKeys(trusted, view.SigningKeys, view.LogKeys)
 	return view, nil
 }

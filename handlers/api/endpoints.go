@@ -190,6 +190,7 @@ func (s API) public() []edge.Endpoint {
 		),
 		edge.Get("/api/public/log/checkpoint", edge.Do(edge.ReadNothing, s.Checkpoint), document),
 		edge.Get("/api/public/log/independence", edge.Do(edge.ReadNothing, s.IndependenceDocument), document),
+		edge.Get("/api/public/log/keys", edge.Do(edge.ReadNothing, s.KeySetProof), document),
 		edge.Get("/api/public/log/tile/{tile:.+}", edge.Do(action.ReadTile, s.Tile), document),
 		edge.Get(
 			"/api/public/log/timestamps", edge.Do(action.ReadTimestamps, s.Timestamps),

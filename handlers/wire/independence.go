@@ -10,6 +10,7 @@ type Independence struct {
 	TimestampAuthorities []IndependentAuthority `json:"timestampAuthorities"`
 	SigningKeys          []PublishedKey         `json:"signingKeys"`
 	LogKeys              []PublishedLogKey      `json:"logKeys"`
+	KeySet               *PublishedKeySet       `json:"keySet"` // nil if the keys were not published in the log
 	Custody              KeyCustody             `json:"custody"`
 	Relationship         Disclosure             `json:"relationship"`
 	Witness              *OwnWitness            `json:"witness"` // nil if this installation is not a witness of other logs
@@ -94,6 +95,15 @@ type PublishedLogKey struct {
 	VerifierKey       string `json:"verifierKey"`
 	FingerprintSHA256 string `json:"fingerprintSha256"`
 	Status            string `json:"status"` // trusted, compromised or revoked
+}
+
+// PublishedKeySet describes the trusted keys that were published last in the transparency log.
+type PublishedKeySet struct {
+	PayloadSHA256 string `json:"payloadSha256"`
+	PublishedAt   string `json:"publishedAt"` // by the service's clock
+	LeafIndex     *int64 `json:"leafIndex"`   // nil until a checkpoint covers it
+	TreeSize      *int64 `json:"treeSize"`    // of the newest checkpoint, which covers it
+	Newest        bool   `json:"newest"`      // the service serves the same keys now
 }
 
 // Custody says where a private key is kept.

@@ -125,31 +125,32 @@ func viewProven(found evidence.ProvenKeySet) provenKeys {
 
 func (a *app) describeProven(v provenKeys) string {
 	var b strings.Builder
-	line := func(name, format string, values ...any) { fmt.Fprintf(&b, "%-10s %s\n", a.Say(say.Word(name)), a.Sayf(format, values...)) }
-	line("proven", "trusted keys of %s, published at %s by its clock", v.Issuer, v.PublishedAt)
-	line("SHA-256", "%s", v.PayloadSHA256)
-	line("log", "%s, leaf %d, checkpoint of %d leaves", v.Origin, v.LeafIndex, v.TreeSize)
+	write := func(name, text string) { fmt.Fprintf(&b, "%-13s %s\n", name, text) }
+	sayLine := func(name, format string, values ...any) { write(name, a.Sayf(format, values...)) }
+	sayLine("keys", "published by %s at %s, by its clock", v.Issuer, v.PublishedAt)
+	write("payloadSha256", v.PayloadSHA256.String())
+	sayLine("log", "%s, leaf %d, checkpoint of %d leaves", v.Origin, v.LeafIndex, v.TreeSize)
 	if v.CosignedAt != nil {
-		line("witnesses", "%s; the last one cosigned at %s", strings.Join(v.Witnesses, ", "), *v.CosignedAt)
+		sayLine("witnesses", "%s; the last one cosigned at %s", strings.Join(v.Witnesses, ", "), *v.CosignedAt)
 	} else {
-		line("witnesses", "no pinned witness cosigned the checkpoint")
+		sayLine("witnesses", "no pinned witness cosigned the checkpoint")
 	}
 	for _, k := range v.Keys {
-		line("key", "%s  %-8s  %s", k.KeyID, k.Status, k.FingerprintSHA256)
+		write(string(k.Status), k.KeyID+"  "+k.FingerprintSHA256)
 	}
 	switch {
 	case v.FileMatch == nil:
 	case *v.FileMatch:
-		line("file", "has the same content")
+		sayLine("file", "has the same content as the published keys")
 	default:
-		line("file", "DIFFERS from the published keys")
+		sayLine("file", "DIFFERS from the published keys")
 	}
 	if !v.LogKeyListed {
-		line("note", "The set does not list the log key that signed the checkpoint: the log key was rotated, and the new "+
-			"keys are not published yet.")
+		write(a.Sayf("note"), a.Sayf("The keys do not include the log key that signed the checkpoint: it was rotated, and the "+
+			"new keys are not published yet."))
 	}
-	line("note", "Everyone who sees this log sees that the service published these keys. That does not show that the "+
-		"keys are good, nor that no later set was published.")
+	write(a.Sayf("note"), a.Sayf("Everyone who sees this log sees that the service published these keys. That does not show "+
+		"that the keys are good, nor that no later ones were published."))
 	return b.String()
 }
 
