@@ -29,6 +29,8 @@ type trustTexts struct {
 	Keys, KeysNote, KeysHow                                         string
 	Status                                                          map[string]string
 	KeyOf                                                           map[string]string // signing, log
+	KeySet, KeySetNone, KeySetPayload, KeySetOld, KeySetHow         string
+	KeySetText, KeySetPending, KeySetBound, KeySetCosigned          string // time, entry; time; size; witnesses
 	Operator                                                        string
 	OwnWitness, OwnWitnessText, OwnAddress, NoAddress               string
 }
@@ -124,7 +126,11 @@ func (s *Site) Trust(language evidence.Language, view wire.Independence) ([]byte
 	if view.State == wire.LogPublished || view.State == wire.LogEmpty {
 		sections = append(sections, p.witnesses(), p.authorities())
 	}
-	sections = append(sections, p.keys(), p.custody(), p.operator())
+	sections = append(sections, p.keys())
+	if view.State == wire.LogPublished || view.State == wire.LogEmpty {
+		sections = append(sections, p.keySet())
+	}
+	sections = append(sections, p.custody(), p.operator())
 	if view.Witness != nil {
 		sections = append(sections, p.ownWitness())
 	}
@@ -303,6 +309,37 @@ func (p trustPage) keys() trustSection {
 		row(p.KeyOf["log"], k.Status, trustLine{Text: "SHA-256", Code: k.FingerprintSHA256},
 			trustLine{Text: "keyHash", Code: k.Name + "+" + k.KeyHash})
 	}
+	return section
+}
+
+// keySet shows which keys the log binds, and which checkpoint covers them.
+func (p trustPage) keySet() trustSection {
+	section := trustSection{ID: "key-set", Title: p.KeySet}
+	say := func(text string) { section.Paragraphs = append(section.Paragraphs, text) }
+	k := p.view.KeySet
+	if k == nil {
+		say(p.KeySetNone)
+		return section
+	}
+	if k.LeafIndex != nil && k.TreeSize != nil {
+		say(fmt.Sprintf(p.KeySetText, p.at(k.PublishedAt), *k.LeafIndex) + " " + fmt.Sprintf(p.KeySetBound, *k.TreeSize))
+		cosigned := 0
+		for _, w := range p.view.Witnesses {
+			if w.Configured && !w.Own && w.Cosignature != nil && w.Cosignature.TreeSize > *k.LeafIndex {
+				cosigned++
+			}
+		}
+		say(fmt.Sprintf(p.KeySetCosigned, cosigned))
+	} else {
+		say(fmt.Sprintf(p.KeySetPending, p.at(k.PublishedAt)))
+	}
+	if !k.Newest {
+		say(p.KeySetOld)
+	}
+	section.Rows = []trustRow{{Name: p.KeySetPayload, Lines: []trustLine{{Text: "SHA-256", Code: k.PayloadSHA256}}}}
+	section.How = p.KeySetHow
+	section.Command = "curl -s " + p.baseURL + "/api/public/log/keys > keys.tlog-proof\n" +
+		"integrity verify-keys keys.tlog-proof --log-key VERIFIER_KEY"
 	return section
 }
 

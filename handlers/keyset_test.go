@@ -1,0 +1,136 @@
+package handlers_test
+
+import (
+	"context"
+	"errors"
+	"html"
+	"net/http"
+	"strings"
+	"testing"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/transparency"
+	"integrityledger/eventstore/transparency/witness"
+	"integrityledger/handlers"
+	"integrityledger/handlers/action"
+	"integrityledger/handlers/wire"
+)
+
+const logKeys = "/api/public/log/keys"
+
+// publishKeys publishes the trusted keys that the service serves, as integrity keys publish does.
+func (s *service) publishKeys() {
+	s.t.Helper()
+	set, err := evidence.NewKeySet(s.Installation.Issuer, s.keys.Load().Trusted)
+	check(s.t, err)
+	_, sequence, err := transparency.ReadPublishedKeys(context.Background(), s.Pool)
+	if !errors.Is(err, transparency.ErrNoKeySet) {
+		check(s.t, err)
+	}
+	s.Must(s.t, &domain.PublishKeys{
+		Origin: domain.Origin{Organization: domain.InstallationID, Actor: domain.OperatorActor, RequestID: "r"},
+		Set:    set, After: sequence,
+	})
+}
+
+// TestKeySet: a reader who pins only the log key, or only a witness, obtains the keys that the service publishes. The
+// page and the document say since when, and which checkpoint covers them.
+func TestKeySet(t *testing.T) {
+	w := newOtherWitness(t, "a.example/witness")
+	s := open(t, options{config: func(c *handlers.Config) {
+		c.Parties = action.Parties{Witnesses: []*transparency.Witness{w.Witness}}
+	}})
+	signer, err := transparency.NewSigner(transparency.LogName(s.Installation.Issuer), evidence.GenerateSigner())
+	check(t, err)
+	w.witnesses(t, signer)
+	s.trust(signer)
+	s.registered("a", 1, "one")
+	s.public(logKeys).refuses(http.StatusNotFound, domain.NotFound)
+	s.publish(signer, map[*transparency.Witness]bool{w.Witness: true})
+	s.public(logKeys).refuses(http.StatusNotFound, domain.NotFound)
+	s.trustSays("en", "has not published the keys in the transparency log")
+
+	s.publishKeys()
+	a := s.public(logKeys)
+	if a.refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable); a.header.Get("Retry-After") == "" {
+		t.Errorf("before a checkpoint: %v", a.header)
+	}
+	s.trustSays("en", "No checkpoint covers them yet.")
+	s.publish(signer, map[*transparency.Witness]bool{w.Witness: true})
+	a = s.public(logKeys)
+	if a.status != http.StatusOK || a.header.Get("Content-Type") != "text/plain; charset=utf-8" ||
+		a.header.Get("Cache-Control") != "public, max-age=10" || a.header.Get("Access-Control-Allow-Origin") != "*" ||
+		a.header.Get("Content-Disposition") != `attachment; filename="integrity-trusted-keys.tlog-proof"` {
+		t.Fatalf("%d %v %s", a.status, a.header, a.body)
+	}
+	none, err := evidence.NewTrustedKeys(nil, nil, nil)
+	check(t, err)
+	byLog, err := none.AddLogKey(signer.LogKey)
+	check(t, err)
+	byWitness, err := none.AddWitnessKey(w.key)
+	check(t, err)
+	file := s.public("/.well-known/integrity-trusted-keys.json").body
+	for name, pins := range map[string]evidence.KeySetPins{
+		"log key": {Trusted: byLog, Now: s.Now()},
+		"witness": {Trusted: byWitness, Now: s.Now(), Origin: signer.Name, Witnesses: 1},
+	} {
+		found, err := evidence.VerifyKeySet(a.body, pins)
+		check(t, err)
+		got, err := found.File()
+		check(t, err)
+		if string(got) != string(file) || found.Issuer != s.Installation.Issuer || !found.LogKeyListed {
+			t.Errorf("%s: %+v, and the file\n%s\nwant\n%s", name, found, got, file)
+		}
+	}
+	view := s.independence("the keys are bound", func(v wire.Independence) bool {
+		return v.KeySet != nil && v.KeySet.LeafIndex != nil
+	})
+	if k := view.KeySet; !k.Newest || *k.TreeSize != view.Checkpoint.TreeSize || *k.LeafIndex >= *k.TreeSize {
+		t.Errorf("the document says %+v", k)
+	}
+	s.trustSays("en", "The newest checkpoint, of ", "1 of the witnesses configured besides this service have cosigned",
+		view.KeySet.PayloadSHA256, "integrity verify-keys")
+	s.trustSays("es", "El operador publicó las claves el ", "1 de los testigos configurados además de este servicio han")
+
+	// Other keys are served now.
+	other, err := transparency.NewSigner(signer.Name, evidence.GenerateSigner())
+	check(t, err)
+	s.trust(signer, other)
+	s.trustSays("en", "are different and have not been published yet")
+	if again := s.public(logKeys); string(again.body) != string(a.body) {
+		t.Errorf("other keys are proven: %s", again.body)
+	}
+
+	// A row that somebody changed is neither proven nor shown.
+	s.owner(
+		`ALTER TABLE events DISABLE TRIGGER ALL`,
+		`UPDATE events SET data = convert_to(replace(convert_from(data, 'UTF8'), '"issuer":"', '"issuer":"x'), 'UTF8') WHERE type = 'keys.published'`,
+	)
+	s.public(logKeys).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	s.independence("the changed keys are not shown", func(v wire.Independence) bool {
+		return v.State == wire.LogPublished && v.KeySet == nil
+	})
+}
+
+// trustSays waits until the page of trust says something: the service reads the log again each second.
+func (s *service) trustSays(language string, words ...string) {
+	s.t.Helper()
+	path := "/trust"
+	if language == "en" {
+		path = "/en/trust"
+	}
+	for _, text := range words {
+		s.eventually("the page says "+text, func() bool {
+			return strings.Contains(string(s.page(path).body), html.EscapeString(text))
+		})
+	}
+}
+
+// witnesses lets the witness cosign the checkpoints of a log.
+func (w *otherWitness) witnesses(t *testing.T, signer *transparency.Signer) {
+	t.Helper()
+	logs, err := witness.ParseLogs(signer.VerifierKey)
+	check(t, err)
+	w.logs.Store(&logs)
+}
