@@ -105,7 +105,7 @@ func (v *verb) printKeySet(ctx context.Context, l *ledger.Opened, view KeySetVie
 		view.LeafIndex, view.TreeSize = &proof.LeafIndex, &proof.TreeSize
 		lines.Sayf("leaf       %d, in the checkpoint of %d leaves\nThe proof is at\n", proof.LeafIndex, proof.TreeSize)
 	}
-	lines.Sayf("  %s/api/public/log/keys\nCheck it: integrity verify-keys --help\n", l.Config.BaseURL)
+	lines.Sayf("  %s\nCheck it: integrity verify-keys --help\n", l.Config.BaseURL+"/api/public/log/keys")
 	return v.print(view, lines)
 }
 
