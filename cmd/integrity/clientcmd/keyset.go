@@ -89,25 +89,28 @@ func pins(file string, logKeys, witnessKeys []string) (trusted *evidence.Trusted
 	if trusted, err = evidence.NewTrustedKeys(nil, nil, nil); err == nil && file != "" {
 		trusted, err = keyfiles.ReadTrusted(file)
 	}
+	if err != nil {
+		return nil, err
+	}
 	for _, text := range logKeys {
-		var key evidence.LogKey
-		if err == nil {
-			key, err = evidence.ParseLogKey(text)
-		}
+		key, err := evidence.ParseLogKey(text)
 		if err == nil {
 			trusted, err = trusted.AddLogKey(key)
 		}
+		if err != nil {
+			return nil, say.Errorf("--log-key: %w", err)
+		}
 	}
 	for _, text := range witnessKeys {
-		var key evidence.WitnessKey
-		if err == nil {
-			key, err = evidence.ParseWitnessKey(text)
-		}
+		key, err := evidence.ParseWitnessKey(text)
 		if err == nil {
 			trusted, err = trusted.AddWitnessKey(key)
 		}
+		if err != nil {
+			return nil, say.Errorf("--witness-key: %w", err)
+		}
 	}
-	return trusted, err
+	return trusted, nil
 }
 
 func viewProven(found evidence.ProvenKeySet) provenKeys {
