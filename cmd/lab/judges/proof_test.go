@@ -80,9 +80,24 @@ func application(extra []byte, signing ed25519.PublicKey) (leaf []byte, err erro
 	return []byte(data.Leaf), nil
 }
 
+// keySetApplication is what a reader of the published keys does: it takes the leaf from the extra data, and checks that
+// the leaf commits to the keys.
+func keySetApplication(extra []byte) (leaf []byte, err error) {
+	var data struct{ Leaf, Payload string }
+	var commitment struct{ Type, PayloadSHA256 string }
+	if err := errors.Join(json.Unmarshal(extra, &data), json.Unmarshal([]byte(data.Leaf), &commitment)); err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256([]byte(data.Payload))
+	if commitment.PayloadSHA256 != hex.EncodeToString(sum[:]) || commitment.Type != "keys.published" {
+		return nil, errors.New("the leaf belongs to something else")
+	}
+	return []byte(data.Leaf), nil
+}
+
 // proofLibraries returns how each library verifies a proof under the key of the log and the key of a witness.
 func proofLibraries(
-	t *testing.T, logKey, witnessKey string, signing ed25519.PublicKey,
+	t *testing.T, logKey, witnessKey string, application func(extra []byte) (leaf []byte, err error),
 ) map[string]func(text []byte) error {
 	t.Helper()
 	policy, err := torchwood.ParsePolicy([]byte("log " + logKey + "\nwitness w " + witnessKey + "\nquorum w\n"))
@@ -103,7 +118,7 @@ func proofLibraries(
 			if err != nil {
 				return err
 			}
-			leaf, err := application(extra, signing)
+			leaf, err := application(extra)
 			if err != nil {
 				return err
 			}
@@ -114,7 +129,7 @@ func proofLibraries(
 			if err := p.Unmarshal(text); err != nil {
 				return err
 			}
-			leaf, err := application(p.ExtraData, signing)
+			leaf, err := application(p.ExtraData)
 			if err != nil {
 				return err
 			}
@@ -223,7 +238,9 @@ func TestProofs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	judges := proofLibraries(t, trusted.LogKeys()[0].VerifierKey, witnessKey, signing)
+	judges := proofLibraries(t, trusted.LogKeys()[0].VerifierKey, witnessKey, func(extra []byte) ([]byte, error) {
+		return application(extra, signing)
+	})
 	ours := func(text []byte) evidence.Findings {
 		return evidence.Verify(text, trusted, evidence.Options{Now: time.Now(), RequireWitnesses: 1})
 	}
