@@ -24,12 +24,14 @@ const (
 // VectorsFile has receipts and the results required of every verifier; the test of domain/evidence writes it.
 // GeneratedAtFile has spellings of generatedAt and their normal forms. WebhookVectorsFile has deliveries of webhooks;
 // the test of projections/queue/webhooks writes it. OutcomesFile has error responses to writes and the reaction
-// required of every client. All files but these six and ReleasesFile are JSON Schemas.
+// required of every client. KeySetVectorsFile has proofs of published keys, which the test of domain/evidence writes.
+// All files but these seven and ReleasesFile are JSON Schemas.
 const (
 	VectorsFile        = "verification-vectors.json"
 	GeneratedAtFile    = "generated-at-vectors.json"
 	WebhookVectorsFile = "webhook-vectors.json"
 	OutcomesFile       = "outcome-vectors.json"
+	KeySetVectorsFile  = "key-set-vectors.json"
 )
 
 // IsSchema reports whether a file is a JSON Schema.

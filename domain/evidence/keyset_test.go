@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"integrityledger/schemas"
 )
 
 // keySetVector is the proof of a key set, what its reader pins, and what every verifier finds.
@@ -43,6 +45,11 @@ type keySetBook struct {
 	set       KeySet
 	list      []keySetVector
 }
+
+const keySetDescription = "Proofs of published key sets (GET /api/public/log/keys), and what every verifier finds in them at the time now. " +
+	"logKeys, witnessKeys and revokedKeys are what the reader pins, as members of a trusted-keys file. origin is the name of the " +
+	"log that the reader expects, empty for any. expect is null if the proof must be refused. witnesses are the pinned ones that " +
+	"cosigned the checkpoint, and cosignedAt is the latest of their times."
 
 const keySetIssuer = "https://ledger.example/<é>"
 
@@ -246,14 +253,18 @@ func TestKeySetProofs(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", v.Name, got, v.Expect)
 		}
 	}
-	text, err := json.MarshalIndent(struct {
-		Now     string         `json:"now"`
-		Vectors []keySetVector `json:"vectors"`
-	}{FormatTime(testNow), b.list}, "", " ")
-	if err != nil {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", " ")
+	if err := encoder.Encode(struct {
+		Description string         `json:"description"`
+		Now         string         `json:"now"`
+		Vectors     []keySetVector `json:"vectors"`
+	}{keySetDescription, FormatTime(testNow), b.list}); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "key-set-vectors.json", append(text, '\n'))
+	golden(t, "../../../schemas/"+schemas.KeySetVectorsFile, text.Bytes())
 }
 
 // No byte of a proof can change. Only cosignatures may become ones that do not count.

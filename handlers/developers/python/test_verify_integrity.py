@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import verify_integrity
-from verify_integrity import CannotCheck, limits, main, parse_trusted_keys, verify_receipt
+from verify_integrity import CannotCheck, NotProven, limits, main, parse_trusted_keys, verify_key_set, verify_receipt
 
 SCHEMAS = Path(os.environ["SCHEMAS"])
 
@@ -208,6 +208,47 @@ class Messages(ast.NodeVisitor):
         values = {"when": "T (sequence 1)", "signer": "the origin declared"}
         values |= dict.fromkeys(("error", "passed", "message", "fault"), "nested deeper than 8")  # one of the other sentences
         return values.get(ast.unparse(part.value), "word")
+
+
+KEY_SETS = json.loads((SCHEMAS / "key-set-vectors.json").read_bytes())
+
+
+class KeySets(unittest.TestCase):
+    """A reader who pins a log key or witnesses obtains the published keys, and nothing else passes."""
+
+    def verify(self, v: dict[str, Any], proof: bytes) -> verify_integrity.KeySet:
+        pinned = {"keys": [], **{name: v[name] for name in ("logKeys", "witnessKeys", "revokedKeys")}}
+        now = datetime.fromisoformat(KEY_SETS["now"])
+        return verify_key_set(proof, json.dumps(pinned).encode(), origin=v["origin"], require_witnesses=v["requireWitnesses"], now=now)
+
+    def test_vectors(self) -> None:
+        self.assertGreater(len(KEY_SETS["vectors"]), 35)
+        for v in KEY_SETS["vectors"]:
+            with self.subTest(v["name"]):
+                try:
+                    k = self.verify(v, v["proof"].encode())
+                except NotProven:
+                    self.assertIsNone(v["expect"])
+                    continue
+                found = {
+                    "issuer": k.issuer, "publishedAt": k.published_at, "payloadSha256": k.payload_sha256, "keyIds": list(k.trusted._keys),
+                    "treeSize": k.tree_size, "witnesses": list(k.witnesses), "cosignedAt": k.cosigned_at,
+                    "logKeyPinned": k.log_key_pinned, "logKeyListed": k.log_key_listed,
+                }
+                self.assertEqual(v["expect"], found)
+                self.assertEqual(parse_trusted_keys(k.file), k.trusted)
+
+    def test_no_byte_can_change(self) -> None:
+        v = next(v for v in KEY_SETS["vectors"] if v["name"] == "by the pinned log key")
+        proof = v["proof"].encode()
+        for at in range(0, len(proof), 3):
+            with self.assertRaises(NotProven, msg=f"byte {at}"):
+                self.verify(v, proof[:at] + bytes([proof[at] ^ 1]) + proof[at + 1 :])
+        for wrong in (b"", b"{}", proof + b"\n" * (1024 * 1024)):
+            with self.assertRaises(NotProven):
+                self.verify(v, wrong)
+        with self.assertRaises(CannotCheck):
+            verify_key_set(proof, b"{}")
 
 
 class Calls(unittest.TestCase):

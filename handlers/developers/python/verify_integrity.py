@@ -25,7 +25,9 @@ signing key where a pinned authority stamped it before and
 --accept-stamped-before-revocation is given.
 
 No network is used, so nothing is said about what is current now. From a program,
-call verify_receipt; with both saved schemas it validates them as well.
+call verify_receipt; with both saved schemas it validates them as well. With one
+pinned key of the log, or of a witness, verify_key_set obtains the trusted keys from
+the proof that the service publishes (GET /api/public/log/keys).
 
 Needs Python 3.11 and the package cryptography (Debian: python3-cryptography);
 asn1crypto (Debian: python3-asn1crypto) for tokens of timestamp authorities, without
@@ -97,6 +99,8 @@ NOT_CHECKED: Final = "not-checked"
 
 _MAX_RECEIPT: Final = 64 * 1024
 _MAX_TRUSTED: Final = 1024 * 1024
+_MAX_KEY_SET: Final = 256 * 1024
+_MAX_KEY_SET_PROOF: Final = 1024 * 1024
 _MAX_DEPTH: Final = 8
 _MAX_SHOWN: Final = 200  # characters of a name that a message repeats
 _MAX_INTEGER: Final = 2**53 - 1  # what a double holds exactly
@@ -136,6 +140,10 @@ class CannotCheck(Exception):
     """Nothing was verified: the trusted keys or an argument cannot be used."""
 
 
+class NotProven(Exception):
+    """The proof of published keys does not hold; the text says why."""
+
+
 class _Refused(Exception):
     """A part of the receipt does not hold; the text says why."""
 
@@ -143,10 +151,10 @@ class _Refused(Exception):
 # --- JSON, as strict as evidence has to be --------------------------------------
 
 
-def _parse(data: bytes) -> Any:
+def _parse(data: bytes, deepest: int = _MAX_DEPTH) -> Any:
     """Reads exactly one JSON value.
 
-    Refuses text that is not UTF-8, a byte order mark, nesting deeper than 8, duplicate
+    Refuses text that is not UTF-8, a byte order mark, nesting deeper than allowed, duplicate
     members, lone surrogates, U+0000, and every number but plain integers within 2^53-1.
     """
     try:
@@ -160,8 +168,8 @@ def _parse(data: bytes) -> Any:
     except json.JSONDecodeError as error:
         raise _Refused(f"the text is not one JSON value (line {error.lineno}, column {error.colno})") from None
     except RecursionError:
-        raise _Refused(f"nested deeper than {_MAX_DEPTH}") from None
-    _check_tree(value, 0)
+        raise _Refused(f"nested deeper than {deepest}") from None
+    _check_tree(value, deepest)
     return value
 
 
@@ -184,32 +192,34 @@ def _no_number(text: str) -> NoReturn:
     raise _Refused(f"an integer must be in plain digits, not {text[:20]}")
 
 
-def _check_tree(value: Any, depth: int) -> None:
+def _check_tree(value: Any, deepest: int, depth: int = 0) -> None:
     if isinstance(value, str):
         if any("\ud800" <= c <= "\udfff" for c in value):
             raise _Refused("a lone surrogate stands for no character")
         if "\0" in value:
             raise _Refused("a string must have no U+0000")
     elif isinstance(value, (dict, list)):
-        if depth == _MAX_DEPTH:
-            raise _Refused(f"nested deeper than {_MAX_DEPTH}")
+        if depth == deepest:
+            raise _Refused(f"nested deeper than {deepest}")
         for item in [*value, *value.values()] if isinstance(value, dict) else value:
-            _check_tree(item, depth + 1)
+            _check_tree(item, deepest, depth + 1)
 
 
 def _canonical(value: Any) -> str:
-    """The RFC 8785 form of strings, integers, null and objects, all that is ever signed."""
+    """The RFC 8785 form of all JSON but other numbers than integers, which the service never writes."""
     if value is None:
         return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_canonical, value)) + "]"
     if isinstance(value, str):
         # json escapes what section 3.2.2.2 escapes, and in the same spelling.
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, dict):
         names: list[str] = sorted(value, key=_utf16)
         return "{" + ",".join(_canonical(name) + ":" + _canonical(value[name]) for name in names) + "}"
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    raise _Refused("only strings, integers, null and objects are signed")
+    return str(value)
 
 
 def _utf16(name: str) -> bytes:
@@ -610,6 +620,15 @@ def _read_tlog_proof(proof: bytes) -> dict[str, Any]:
 
     Its extra data is one JSON object in its RFC 8785 form, so no byte can change without a meaning.
     """
+    data, inclusion = _read_tlog_lines(proof, "integrity-tlog-proof-v1", _SIGNED, ["references"])
+    _read_signed(data, "extra data")
+    _read_references(data)
+    inclusion["leaf"] = data.pop("leaf")
+    return {**data, "contract": "integrity-evidence-v1", "inclusion": inclusion}
+
+
+def _read_tlog_lines(proof: bytes, contract: str, names: Sequence[str], optional: Sequence[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The extra data of a proof, and the inclusion without its leaf, which the extra data has."""
     try:
         match = _TLOG_PROOF.fullmatch(proof.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -619,19 +638,15 @@ def _read_tlog_proof(proof: bytes) -> dict[str, Any]:
     hashes = match[3].splitlines()
     for text in hashes:
         _hash(text, "hash")
-    text = _decode_standard(match[1], "extra data")
-    data = _members(_parse(text), "extra data", ["contract", "leaf", *_SIGNED], ["references"])
-    _constant(data["contract"], "extra data, contract", "integrity-tlog-proof-v1")
+    raw = _decode_standard(match[1], "extra data")
+    data = _members(_parse(raw), "extra data", ["contract", "leaf", *names], optional)
+    _constant(data["contract"], "extra data, contract", contract)
     _string(data["leaf"], "extra data, leaf")
-    _read_signed(data, "extra data")
-    _read_references(data)
-    if _canonical(data).encode("utf-8") != text:
+    if _canonical(data).encode("utf-8") != raw:
         raise _Refused("extra data: the text is not in the canonical form of RFC 8785")
-    inclusion = {
-        "leaf": data.pop("leaf"), "leafIndex": _whole(int(match[2]), "index", 0), "treeSize": _read_note(match[4]).size,
-        "hashes": hashes, "checkpoint": match[4],
+    return data, {
+        "leafIndex": _whole(int(match[2]), "index", 0), "treeSize": _read_note(match[4]).size, "hashes": hashes, "checkpoint": match[4],
     }
-    return {**data, "contract": "integrity-evidence-v1", "inclusion": inclusion}
 
 
 def _read_proof(value: Any, what: str, others: Sequence[str]) -> None:
@@ -873,24 +888,23 @@ def _root_of(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes
 def _check_proof(proof: Mapping[str, Any], leaf: str, trusted: TrustedKeys) -> _Checkpoint:
     """Opens the checkpoint, and follows the way from the leaf to its root."""
     checkpoint = _open_checkpoint(proof["checkpoint"], trusted)
-    size, index = proof["treeSize"], proof["leafIndex"]
-    if size != checkpoint.size or index >= size:
+    _check_path(proof, leaf, checkpoint.size, checkpoint.root)
+    return checkpoint
+
+
+def _check_path(proof: Mapping[str, Any], leaf: str, size: int, root: bytes) -> None:
+    if size != proof["treeSize"] or proof["leafIndex"] >= size:
         raise _Refused("treeSize is not the checkpoint's, or leafIndex lies beyond the tree")
     path = [_hash(text, f"hash {i}") for i, text in enumerate(proof["hashes"])]
-    if _root_of(leaf.encode("utf-8"), index, size, path) != checkpoint.root:
+    if _root_of(leaf.encode("utf-8"), proof["leafIndex"], size, path) != root:
         raise _Refused("the hashes do not lead from the leaf to the checkpoint's root")
-    return checkpoint
 
 
 class _OtherLeaf(Exception):
     """The leaf is of an event that is no registration, such as a healed record."""
 
 
-def _check_leaf(text: str, payload: str) -> None:
-    """Requires the leaf of the registration of this payload.
-
-    A leaf of another type that names no other payload is _OtherLeaf.
-    """
+def _read_leaf(text: str) -> dict[str, Any]:
     leaf = _read_payload(text, "integrity-leaf-v1", ["bodySha256", "contract", "id", "nonce", "occurredAt", "payloadSha256", "type"], None)
     _match(leaf["type"], "leaf, type", _EVENT_TYPE)
     _match(leaf["id"], "leaf, id", _EVENT_ID)
@@ -899,6 +913,15 @@ def _check_leaf(text: str, payload: str) -> None:
         _match(leaf["payloadSha256"], "leaf, payloadSha256", _HASH)
     _normal_timestamp(leaf["occurredAt"], "leaf, occurredAt", 6)
     _decode(_string(leaf["nonce"], "leaf, nonce"), 16, "leaf, nonce")
+    return leaf
+
+
+def _check_leaf(text: str, payload: str) -> None:
+    """Requires the leaf of the registration of this payload.
+
+    A leaf of another type that names no other payload is _OtherLeaf.
+    """
+    leaf = _read_leaf(text)
     if leaf["payloadSha256"] not in (None, hashlib.sha256(payload.encode("utf-8")).hexdigest()):
         raise _Refused("the leaf belongs to another record")
     if leaf["type"] != "integrity.registered":
@@ -1624,6 +1647,102 @@ def verify_receipt(
     return f
 
 
+@dataclasses.dataclass(frozen=True)
+class KeySet:
+    """Trusted keys that a service has published in its transparency log.
+
+    Everyone who sees this log sees that they were published. That does not show that the
+    keys are good, nor that no later ones were published.
+    """
+
+    trusted: TrustedKeys
+    file: bytes  # the trusted-keys file as it was published, in its RFC 8785 form
+    issuer: str
+    published_at: str  # by the service's clock
+    payload_sha256: str
+    origin: str
+    tree_size: int
+    leaf_index: int
+    log_key_pinned: bool  # False where the proof rests on witnesses alone
+    log_key_listed: bool  # False where the log key was rotated and the new keys are not published yet
+    witnesses: tuple[str, ...]  # the pinned ones that cosigned the checkpoint
+    cosigned_at: str | None  # the latest time of these, by their own words; None without one
+
+
+def verify_key_set(
+    proof: bytes, pinned: bytes | TrustedKeys, *, origin: str = "", require_witnesses: int = 0, now: datetime | None = None
+) -> KeySet:
+    """Verifies the proof of published keys (GET /api/public/log/keys) against what you pin.
+
+    pinned is a trusted-keys file, of which only logKeys, witnessKeys and revoked log keys
+    count; its member keys may be empty. Without a log key, at least one pinned witness must
+    have cosigned the checkpoint, and origin must name the log, because a witness cosigns many.
+
+    Raises NotProven where the proof does not hold, and CannotCheck where pinned cannot be read.
+    """
+    trusted = pinned if isinstance(pinned, TrustedKeys) else parse_trusted_keys(pinned)
+    try:
+        return _verify_key_set(proof, trusted, origin, require_witnesses, now or datetime.now(timezone.utc))
+    except _Refused as error:
+        raise NotProven(str(error)) from None
+
+
+def _verify_key_set(proof: bytes, pinned: TrustedKeys, origin: str, required: int, clock: datetime) -> KeySet:
+    if len(proof) > _MAX_KEY_SET_PROOF:
+        raise _Refused(f"the file must have at most {_MAX_KEY_SET_PROOF} bytes")
+    data, inclusion = _read_tlog_lines(proof, "integrity-key-set-proof-v1", ["payload"])
+    text = _string(data["payload"], "extra data, payload")
+    issuer, file = _read_key_set(text)
+    trusted = _parse_trusted_keys(file)
+    if pinned._log_keys:
+        checkpoint = _open_checkpoint(inclusion["checkpoint"], pinned)
+        if checkpoint.revocation is not None:
+            raise _Untrusted("the log key has been revoked")
+    elif not pinned._witnesses:
+        raise _Refused("pin a log key or a witness key: a proof without one shows nothing")
+    elif not origin:
+        raise _Refused("give the origin of the log: a witness cosigns many logs")
+    else:
+        required = max(1, required)
+        note = _read_note(inclusion["checkpoint"])
+        checkpoint = _Checkpoint(note.origin, note.size, note.root, note.text, note.signatures, None)
+    if origin and checkpoint.origin != origin:
+        raise _Refused("the checkpoint is of another log")
+    cosigned, _ = _cosigned(checkpoint, pinned, clock)
+    if len(cosigned) < required:
+        raise _Refused(f"{required} pinned witnesses must have cosigned the checkpoint, and {len(cosigned)} have")
+    _check_path(inclusion, data["leaf"], checkpoint.size, checkpoint.root)
+    leaf, digest = _read_leaf(data["leaf"]), hashlib.sha256(text.encode("utf-8")).hexdigest()
+    if leaf["type"] != "keys.published" or leaf["payloadSha256"] != digest:
+        raise _Refused("the leaf belongs to another key set")
+    try:
+        listed = True
+        if _open_checkpoint(inclusion["checkpoint"], trusted).revocation is not None:
+            raise _Refused("the key set revokes the log key that signed the checkpoint: pin the new log key")
+    except _Untrusted:
+        listed = False
+    return KeySet(
+        trusted, file, issuer, leaf["occurredAt"], digest, checkpoint.origin, checkpoint.size, inclusion["leafIndex"], bool(pinned._log_keys), listed,
+        tuple(name for name in dict.fromkeys(name for name, _ in pinned._witnesses) if name in cosigned),
+        _format_time(max(cosigned.values())) if cosigned else None,
+    )
+
+
+def _read_key_set(text: str) -> tuple[str, bytes]:
+    """The issuer and the trusted-keys file of a payload in its canonical form."""
+    raw = text.encode("utf-8")
+    if len(raw) > _MAX_KEY_SET:
+        raise _Refused(f"the key set must have at most {_MAX_KEY_SET} bytes")
+    payload = _members(_parse(raw, _MAX_DEPTH + 1), "key set", ["contract", "issuer", "trustedKeys"])
+    _constant(payload["contract"], "key set, contract", "integrity-key-set-v1")
+    _match(payload["issuer"], "key set, issuer", _ISSUER)
+    if not isinstance(payload["trustedKeys"], dict):
+        raise _Refused("trusted keys must be an object")
+    if _canonical(payload) != text:
+        raise _Refused("key set: the text is not in the canonical form of RFC 8785")
+    return payload["issuer"], _canonical(payload["trustedKeys"]).encode("utf-8")
+
+
 def _part(f: Findings, name: str, check: Callable[[], None]) -> str:
     """The finding on one part; the reason of a failure is kept."""
     try:
@@ -2136,6 +2255,16 @@ _SPANISH: Final[Mapping[str, str]] = {
     "the signing certificate's digest": "el resumen del certificado de firma",
     "the token": "el sello",
     "what a certificate signs": "lo que firma un certificado",
+    "pin a log key or a witness key: a proof without one shows nothing": "fije una clave del registro de transparencia o de un testigo: sin ninguna, una prueba no muestra nada",
+    "give the origin of the log: a witness cosigns many logs": "indique el nombre del registro de transparencia: un testigo cofirma muchos",
+    "the checkpoint is of another log": "el punto de control es de otro registro de transparencia",
+    "{} pinned witnesses must have cosigned the checkpoint, and {} have": "deben haber cofirmado el punto de control {} testigos fijados, y lo han hecho {}",
+    "the leaf belongs to another key set": "la hoja es de otro conjunto de claves",
+    "the key set revokes the log key that signed the checkpoint: pin the new log key": "el conjunto de claves revoca la clave que firmó el punto de control: fije la nueva clave del registro de transparencia",
+    "the key set must have at most {} bytes": "el conjunto de claves debe tener {} bytes como máximo",
+    "trusted keys must be an object": "las claves de confianza deben ser un objeto",
+    "key set: the text is not in the canonical form of RFC 8785": "conjunto de claves: el texto no está en la forma canónica del RFC 8785",
+    "key set": "conjunto de claves",
     "the transparency log proof must have the lines of C2SP tlog-proof@v1, with extra data": "la prueba del registro de transparencia debe tener las líneas de C2SP tlog-proof@v1, con datos adicionales",
     "both schemas must be given, or neither": "hay que dar los dos esquemas o ninguno",
     "not a JSON Schema: {!}": "no es un JSON Schema: {!}",
