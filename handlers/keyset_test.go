@@ -2,9 +2,12 @@ package handlers_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"html"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,6 +18,7 @@ import (
 	"integrityledger/handlers"
 	"integrityledger/handlers/action"
 	"integrityledger/handlers/wire"
+	"integrityledger/schemas"
 )
 
 const logKeys = "/api/public/log/keys"
@@ -133,4 +137,55 @@ func (w *otherWitness) witnesses(t *testing.T, signer *transparency.Signer) {
 	logs, err := witness.ParseLogs(signer.VerifierKey)
 	check(t, err)
 	w.logs.Store(&logs)
+}
+
+// The page's verifier obtains the published keys exactly where the vectors say so, and every other verifier does too.
+func TestKeySetVectorsInNode(t *testing.T) {
+	t.Parallel()
+	needsNPM(t, "the verifier in Node.js")
+	text, err := schemas.File(schemas.KeySetVectorsFile)
+	check(t, err)
+	directory := verifierModules(t)
+	const main = `import { readFileSync } from "node:fs";
+import { Refusal, parseTrustedKeys, verifyKeySet } from "./verifier.js";
+const file = JSON.parse(readFileSync(0, "utf8"));
+const bytes = (text) => new TextEncoder().encode(text);
+const answers = [];
+for (const { name, proof, origin, requireWitnesses, logKeys, witnessKeys, revokedKeys } of file.vectors) {
+  const pinned = await parseTrustedKeys(bytes(JSON.stringify({ keys: [], logKeys, witnessKeys, revokedKeys })));
+  const judge = (proof) => verifyKeySet(proof, pinned, { now: new Date(file.now), origin, requireWitnesses }).catch((error) => {
+    if (!(error instanceof Refusal)) {
+      throw error;
+    }
+    return null;
+  });
+  const found = await judge(bytes(proof));
+  let expect = null;
+  if (found !== null) {
+    const { issuer, publishedAt, payloadSha256, treeSize, witnesses, cosignedAt, logKeyPinned, logKeyListed } = found;
+    expect = { issuer, publishedAt, payloadSha256, keyIds: [...found.trust.keys.keys()], treeSize, witnesses, cosignedAt, logKeyPinned, logKeyListed };
+    await parseTrustedKeys(found.file);
+  }
+  answers.push({ name, expect });
+  if (name === "by the pinned log key") {
+    for (let at = 0; at < proof.length; at += 7) {
+      const changed = bytes(proof);
+      changed[at] ^= 1;
+      if ((await judge(changed)) !== null) {
+        throw new Error("byte " + at + " can change");
+      }
+    }
+  }
+}
+process.stdout.write(JSON.stringify(answers));`
+	check(t, os.WriteFile(filepath.Join(directory, "main.js"), []byte(main), 0o600))
+	type answer struct {
+		Name   string         `json:"name"`
+		Expect map[string]any `json:"expect"`
+	}
+	var want struct{ Vectors []answer }
+	var got []answer
+	check(t, json.Unmarshal(text, &want))
+	check(t, json.Unmarshal(runModule(t, directory, "main.js", text), &got))
+	equal(t, "the verdicts", got, want.Vectors)
 }

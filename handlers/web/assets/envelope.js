@@ -1,6 +1,6 @@
 // What a receipt, a certificate and the texts signed in them are made of.
 
-import { decodeBase64 } from "./bytes.js";
+import { decodeBase64, encoder } from "./bytes.js";
 import { anObject, base64URL, closed, constant, integer, list, matches, normalTime, object, serviceTime, sha256Hex, text } from "./forms.js";
 import { Numeral, Refusal, canonical, decodeText, parse } from "./strictjson.js";
 import { readCheckpoint } from "./transparency.js";
@@ -59,8 +59,15 @@ const proofLines = /^extra ([A-Za-z0-9+/=]+)\nindex (0|[1-9][0-9]{0,15})\n((?:[A
 const proofForm = { contract: constant("integrity-tlog-proof-v1"), leaf: text, ...signedForm, references: object };
 
 // readProof reads the lines of a transparency log proof (C2SP tlog-proof@v1) after the first as the envelope whose parts
-// it holds. Its extra data is one JSON object in its RFC 8785 form, so no byte can change without a meaning.
+// it holds.
 function readProof(lines) {
+  const [data, inclusion] = readProofLines(lines, (value) => readSigned(value, proofForm, ["references"]));
+  return data.set("contract", "integrity-evidence-v1").set("inclusion", inclusion);
+}
+
+// readProofLines answers the extra data of a proof and the inclusion, whose leaf it takes from there. The extra data is
+// one JSON object in its RFC 8785 form, so no byte can change without a meaning.
+function readProofLines(lines, read) {
   const found = proofLines.exec(lines);
   if (found === null || !Number.isSafeInteger(Number(found[2]))) {
     throw new Refusal("proof-form");
@@ -76,7 +83,7 @@ function readProof(lines) {
     throw new Refusal("proof-form");
   }
   const written = decodeText(extra, extra.length);
-  const data = readSigned(parse(written), proofForm, ["references"]);
+  const data = read(parse(written));
   if (canonical(data) !== written) {
     throw new Refusal("not-canonical");
   }
@@ -84,7 +91,30 @@ function readProof(lines) {
     ["leaf", data.get("leaf")], ["leafIndex", new Numeral(found[2])], ["treeSize", new Numeral(`${size}`)], ["hashes", hashes], ["checkpoint", note],
   ]);
   data.delete("leaf");
-  return data.set("contract", "integrity-evidence-v1").set("inclusion", inclusion);
+  return [data, inclusion];
+}
+
+const maxKeySet = 256 * 1024; // bytes
+const keySetProofForm = { contract: constant("integrity-key-set-proof-v1"), leaf: text, payload: text };
+const keySetForm = { contract: constant("integrity-key-set-v1"), issuer: matches(issuer), trustedKeys: object };
+
+// readKeySetProof reads the proof of published keys in at most so many bytes: their payload, issuer and trusted-keys file,
+// and the inclusion.
+export function readKeySetProof(bytes, most) {
+  const whole = decodeText(bytes, most);
+  if (!whole.startsWith(proofHeader)) {
+    throw new Refusal("proof-form");
+  }
+  const [data, inclusion] = readProofLines(whole.slice(proofHeader.length), (value) => closed(value, keySetProofForm));
+  const payload = data.get("payload");
+  if (encoder.encode(payload).length > maxKeySet) {
+    throw new Refusal("too-long", `${maxKeySet}`);
+  }
+  const value = closed(parse(payload, 9), keySetForm); // a file within the payload is one level deeper
+  if (canonical(value) !== payload) {
+    throw new Refusal("not-canonical");
+  }
+  return { payload, issuer: value.get("issuer"), file: encoder.encode(canonical(value.get("trustedKeys"))), inclusion };
 }
 
 // readFile reads the object in a text that was given to the verifier. It says whether the text is a transparency log proof.

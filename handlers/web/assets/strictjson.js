@@ -31,9 +31,9 @@ const numeral = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
 const quoted = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"/y;
 
 // parse reads exactly one value: objects become Maps, numbers Numerals. It refuses
-// a repeated member, a lone surrogate, U+0000, depth beyond 8, and every number but
+// a repeated member, a lone surrogate, U+0000, depth beyond the deepest, and every number but
 // plain integers within 2^53 - 1.
-export function parse(text) {
+export function parse(text, deepest = maxDepth) {
   let at = 0;
   const fail = (code) => {
     throw new Refusal(code, `${at}`);
@@ -78,7 +78,7 @@ export function parse(text) {
     }
   };
   const value = (depth) => {
-    if ((text[at] === "{" || text[at] === "[") && depth === maxDepth) {
+    if ((text[at] === "{" || text[at] === "[") && depth === deepest) {
       fail("depth");
     }
     if (take("{")) {

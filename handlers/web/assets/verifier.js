@@ -11,7 +11,7 @@
 
 import { decodeBase64, decodeBase64URL, encoder, hex, hexSHA256, sha256 } from "./bytes.js";
 import { supported, verifies } from "./ed25519.js";
-import { certificateForm, leafForm, readEnvelope, readFile, readPayload, readSigned, recordForm, referencesForm, statusAsOfForm, statusForm } from "./envelope.js";
+import { certificateForm, leafForm, readEnvelope, readFile, readKeySetProof, readPayload, readSigned, recordForm, referencesForm, statusAsOfForm, statusForm } from "./envelope.js";
 import { closed, formatTime, instant } from "./forms.js";
 import { Refusal, Untrusted, canonical } from "./strictjson.js";
 import { cosignature, cosignedAt, logName, readCheckpoint, rootOf } from "./transparency.js";
@@ -20,6 +20,7 @@ import { namesOf, parseTrustedKeys } from "./trust.js";
 export { Refusal, parseTrustedKeys, supported };
 
 const maxReceipt = 64 * 1024; // bytes
+const maxKeySetProof = 1024 * 1024; // bytes
 const clockTolerance = 300_000_000n; // microseconds
 
 const latest = (now) => BigInt(now.getTime()) * 1000n + clockTolerance;
@@ -270,15 +271,15 @@ async function checkLeaf(envelope) {
   }
 }
 
-// cosigners are the names of the pinned witnesses whose cosignatures hold and say a time that is not ahead of now and,
-// where one is given, before it.
+// cosigners are the names of the pinned witnesses, with a time of each, whose cosignatures hold and say a time that is
+// not ahead of now and, where one is given, before it.
 async function cosigners(checkpoint, trust, now, before = null) {
-  const names = new Set();
+  const names = new Map();
   for (const { name, keyHash, signature } of checkpoint.signatures) {
     const key = trust.witnessKeys.get(`${name}+${keyHash}`);
     const at = key && (await cosignedAt(key, signature, checkpoint.signed));
     if (at && at <= latest(now) && (before === null || at < before)) {
-      names.add(name);
+      names.set(name, at);
     }
   }
   return names;
@@ -297,7 +298,7 @@ async function openInclusion(findings, envelope, trust, { now, requireWitnesses 
     if (findings.time === "valid" && instant(findings.existedBefore) < checkpoint.since) {
       findings.note("log-revoked-stamped", since);
     } else if (requireWitnesses > 0 && names.size >= requireWitnesses) {
-      findings.note("log-revoked-witnessed", `${since}, ${[...names].join(", ")}`);
+      findings.note("log-revoked-witnessed", `${since}, ${[...names.keys()].join(", ")}`);
     } else {
       throw new Untrusted("log-revoked", since);
     }
@@ -334,7 +335,7 @@ async function checkInclusion(findings, envelope, trust, options) {
     signature.length === cosignature && logName.test(name) && !counted.has(name) &&
     !(name === checkpoint.origin && trust.logKeys.has(`${name}+${keyHash}`)));
   if (counted.size > 0) {
-    findings.note("witnesses", [...counted].join(", "));
+    findings.note("witnesses", [...counted.keys()].join(", "));
   }
   if (others.length > 0) {
     findings.note("cosignatures", others.map(({ name }) => name).join(", "));
@@ -614,4 +615,60 @@ export async function verify(bytes, trust, options) {
     findings.demand(isProof ? { ...options, requireInclusion: true } : options); // a proof that was not checked proves nothing
   }
   return findings;
+}
+
+/**
+ * Verifies the proof of published keys (bytes, of GET /api/public/log/keys) against
+ * what a reader pins: the log keys, witness keys and revocations of trust, which
+ * parseTrustedKeys answers; its signing keys do not matter. Without a log key at least
+ * one pinned witness must have cosigned, and origin must name the log, because a
+ * witness cosigns many.
+ *
+ * It answers the keys as parseTrustedKeys does (trust) and what is known of them:
+ * everyone who sees this log sees that the service published these keys. That does
+ * not show that the keys are good, nor that no later ones were published. It rejects
+ * with a Refusal where the proof does not hold.
+ */
+export async function verifyKeySet(bytes, pinned, { now, origin = "", requireWitnesses = 0 }) {
+  const { payload, issuer, file, inclusion } = readKeySetProof(bytes, maxKeySetProof);
+  const trust = await parseTrustedKeys(file);
+  const note = inclusion.get("checkpoint");
+  const logKeyPinned = pinned.logKeys.size > 0;
+  if (!logKeyPinned && (pinned.witnessKeys.size === 0 || origin === "")) {
+    throw new Refusal("nothing-pinned");
+  }
+  const checkpoint = logKeyPinned ? await openCheckpoint(note, pinned) : { ...readCheckpoint(note), since: null };
+  if (checkpoint.since !== null) {
+    throw new Untrusted("log-revoked", formatTime(checkpoint.since));
+  }
+  if (origin !== "" && checkpoint.origin !== origin) {
+    throw new Refusal("another-log", checkpoint.origin);
+  }
+  const cosigned = await cosigners(checkpoint, pinned, now);
+  if (cosigned.size < Math.max(requireWitnesses, logKeyPinned ? 0 : 1)) {
+    throw new Refusal("witnesses-missing", `${cosigned.size}`);
+  }
+  await holds(checkpoint, inclusion, inclusion.get("leaf"));
+  const leaf = readPayload(inclusion.get("leaf"), leafForm);
+  const payloadSha256 = await hexSHA256(payload);
+  if (leaf.type !== "keys.published" || leaf.payloadSha256 !== payloadSha256) {
+    throw new Refusal("another-key-set");
+  }
+  let logKeyListed = true;
+  try {
+    if ((await openCheckpoint(note, trust)).since !== null) {
+      throw new Refusal("log-key-revoked-itself");
+    }
+  } catch (error) {
+    if (!(error instanceof Untrusted)) {
+      throw error;
+    }
+    logKeyListed = false;
+  }
+  const times = [...cosigned.values()];
+  return {
+    trust, file, issuer, publishedAt: leaf.occurredAt, payloadSha256, origin: checkpoint.origin, treeSize: checkpoint.size,
+    witnesses: [...pinned.witnesses].filter((name) => cosigned.has(name)), logKeyPinned, logKeyListed,
+    cosignedAt: times.length > 0 ? formatTime(times.reduce((a, b) => (a > b ? a : b))) : null,
+  };
 }
