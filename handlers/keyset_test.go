@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/chromedp"
+
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/transparency"
@@ -188,4 +190,47 @@ process.stdout.write(JSON.stringify(answers));`
 	check(t, json.Unmarshal(text, &want))
 	check(t, json.Unmarshal(runModule(t, directory, "main.js", text), &got))
 	equal(t, "the verdicts", got, want.Vectors)
+}
+
+// The page takes a proof of published keys and a pinned key in the place of a trusted-keys file.
+func TestVerifyingWithPublishedKeys(t *testing.T) {
+	t.Parallel()
+	w := openSite(t)
+	signer, err := transparency.NewSigner(transparency.LogName(w.Installation.Issuer), evidence.GenerateSigner())
+	check(t, err)
+	other, err := transparency.NewSigner(signer.Name, evidence.GenerateSigner())
+	check(t, err)
+	w.trust(signer)
+	id := w.registered("a", 1, "one")
+	w.publishKeys()
+	w.publish(signer, nil)
+	receipt := file(t, "current.json", string(w.get(integrity+"/records/"+id+"/evidence").is200().body))
+	proof := file(t, "keys.tlog-proof", string(w.public(logKeys).is200().body))
+	for prefix, c := range map[string]struct{ valid, source, unknown, unpinned string }{
+		"": {
+			"Válida con una de las claves", "Publicadas en el registro de transparencia que usted fijó",
+			"Ninguna clave de confianza del registro de transparencia firmó", "necesita una clave fijada",
+		},
+		"/en": {
+			"Valid under one of the keys", "Published in the transparency log that you pinned",
+			"No trusted key of the log signed", "needs a pinned key of the log",
+		},
+	} {
+		p := w.tab()
+		p.openVerify(prefix)
+		p.give("#receipt", receipt)
+		p.give("#keys", proof)
+		p.click(`#evidence [type="submit"]`)
+		p.notice(c.unpinned)
+		pin := func(text string) {
+			p.do(chromedp.SetValue(chromedp.CSS("#pin"), text))
+			p.click(`#evidence [type="submit"]`)
+		}
+		pin(other.VerifierKey)
+		p.notice(c.unknown)
+		p.do(chromedp.SetValue(chromedp.CSS("#pin"), " "+signer.VerifierKey+" "+signer.Name))
+		says(t, p.found(), c.valid, c.source)
+		p.shot("verify-published" + prefix)
+		p.Fits("the findings")
+	}
 }

@@ -117,6 +117,9 @@ export function readKeySetProof(bytes, most) {
   return { payload, issuer: value.get("issuer"), file: encoder.encode(canonical(value.get("trustedKeys"))), inclusion };
 }
 
+/** Whether a text begins as a transparency log proof. */
+export const isProof = (bytes) => encoder.encode(proofHeader).every((byte, i) => bytes[i] === byte);
+
 // readFile reads the object in a text that was given to the verifier. It says whether the text is a transparency log proof.
 export function readFile(bytes, most) {
   const whole = decodeText(bytes, most);

@@ -11,13 +11,13 @@
 
 import { decodeBase64, decodeBase64URL, encoder, hex, hexSHA256, sha256 } from "./bytes.js";
 import { supported, verifies } from "./ed25519.js";
-import { certificateForm, leafForm, readEnvelope, readFile, readKeySetProof, readPayload, readSigned, recordForm, referencesForm, statusAsOfForm, statusForm } from "./envelope.js";
+import { certificateForm, isProof, leafForm, readEnvelope, readFile, readKeySetProof, readPayload, readSigned, recordForm, referencesForm, statusAsOfForm, statusForm } from "./envelope.js";
 import { closed, formatTime, instant } from "./forms.js";
 import { Refusal, Untrusted, canonical } from "./strictjson.js";
 import { cosignature, cosignedAt, logName, readCheckpoint, rootOf } from "./transparency.js";
 import { namesOf, parseTrustedKeys } from "./trust.js";
 
-export { Refusal, parseTrustedKeys, supported };
+export { Refusal, isProof, parseTrustedKeys, supported };
 
 const maxReceipt = 64 * 1024; // bytes
 const maxKeySetProof = 1024 * 1024; // bytes
@@ -670,5 +670,23 @@ export async function verifyKeySet(bytes, pinned, { now, origin = "", requireWit
     trust, file, issuer, publishedAt: leaf.occurredAt, payloadSha256, origin: checkpoint.origin, treeSize: checkpoint.size,
     witnesses: [...pinned.witnesses].filter((name) => cosigned.has(name)), logKeyPinned, logKeyListed,
     cosignedAt: times.length > 0 ? formatTime(times.reduce((a, b) => (a > b ? a : b))) : null,
+  };
+}
+
+/**
+ * Reads what a person pins: verifier keys of the log and of witnesses, and the name of
+ * the log, separated by white space. A verifier key is <name>+<key hash>+<base64>.
+ */
+export async function pins(text) {
+  const words = text.split(/\s+/u).filter((word) => word !== "");
+  const keys = words.filter((word) => word.includes("+")).map((verifierKey) => {
+    const [name, keyHash, ...rest] = verifierKey.split("+");
+    return { witness: decodeBase64(rest.join("+"))?.[0] === 4, key: { name, keyHash, verifierKey } };
+  });
+  const ofKind = (witness) => keys.filter((one) => one.witness === witness).map(({ key }) => key);
+  const file = { keys: [], logKeys: ofKind(false), witnessKeys: ofKind(true) };
+  return {
+    trust: await parseTrustedKeys(encoder.encode(JSON.stringify(file))),
+    origin: words.find((word) => !word.includes("+")) ?? "",
   };
 }

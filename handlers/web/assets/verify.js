@@ -5,7 +5,7 @@
 
 import { beginning, newHasher } from "./hash.js";
 import { when } from "./times.js";
-import { Refusal, parseTrustedKeys, supported, verify } from "./verifier.js";
+import { Refusal, isProof, parseTrustedKeys, pins, supported, verify, verifyKeySet } from "./verifier.js";
 
 const main = document.querySelector("main");
 const form = document.querySelector("#evidence");
@@ -13,6 +13,7 @@ const receipt = document.querySelector("#receipt");
 const keys = document.querySelector("#keys");
 const file = document.querySelector("#document");
 const accept = document.querySelector("#accept");
+const pin = document.querySelector("#pin");
 const source = document.querySelector("#keys-source");
 const result = document.querySelector("#result");
 const maxFile = Number(main.dataset.maxFile);
@@ -197,16 +198,22 @@ async function judge(mine) {
     return;
   }
   // One byte more than there may be: a longer file is refused as such.
-  const from = published ? "service" : "file";
   const evidence = await beginning(chosen.receipt, maxReceipt + 1);
-  const pinned = published ?? (await beginning(chosen.keys, maxTrustedKeys + 1));
+  const given = published ?? (await beginning(chosen.keys, maxTrustedKeys + 1));
+  const proven = isProof(given);
+  const from = proven ? "proof" : published ? "service" : "file";
   if (mine !== turn) {
     return;
   }
   const compared = chosen.document && { sha256: await sha256(chosen.document), size: chosen.document.size };
   let trust;
   try {
-    trust = await parseTrustedKeys(pinned);
+    if (proven) {
+      const { trust: pinned, origin } = await pins(pin.value);
+      ({ trust } = await verifyKeySet(given, pinned, { now: new Date(), origin }));
+    } else {
+      trust = await parseTrustedKeys(given);
+    }
   } catch (error) {
     if (!(error instanceof Refusal)) {
       throw error;
