@@ -13,15 +13,15 @@ import (
 	"strings"
 	"testing"
 
+	"integrityledger/cmd/integrity/integritytest"
 	"integrityledger/eventstore/pgtest"
 )
 
-// serveS3 runs versitygw, which keeps the bucket in the directory, with TLS. Its key is KEY with the secret SECRET, as
-// on the page.
+// serveS3 runs an S3 server with TLS and one bucket. Its key is KEY with the secret SECRET, as on the page.
 func serveS3(t *testing.T, dir, bucket string) (port, authority string) {
 	t.Helper()
 	authority = filepath.Join(dir, "s3.crt")
-	if err := os.MkdirAll(filepath.Join(dir, "meta"), 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	certify(t, 1, authority, filepath.Join(dir, "s3.key"), x509.NewCertPool())
@@ -30,30 +30,7 @@ func serveS3(t *testing.T, dir, bucket string) (port, authority string) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	address := freeAddress(t)
-	log, err := os.Create(filepath.Join(dir, "s3.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	gateway := exec.Command("versitygw", "--access", "KEY", "--secret", "SECRET", "--port", address,
-		"--region", "eu-west-1", "--cert", authority, "--key", filepath.Join(dir, "s3.key"), "posix", "--sidecar", filepath.Join(dir, "meta"),
-		filepath.Join(dir, "data"))
-	gateway.Stdout, gateway.Stderr = log, log
-	if err := gateway.Start(); err != nil {
-		t.Fatalf("make drill installs it: %v", err)
-	}
-	t.Cleanup(func() {
-		_ = gateway.Process.Kill()
-		_ = gateway.Wait()
-	})
-	eventually(t, "the S3 server listens", func() error {
-		c, err := net.Dial("tcp", address)
-		if err != nil {
-			return fmt.Errorf("%w: %s", err, tail(log.Name()))
-		}
-		return c.Close()
-	})
+	address := integritytest.ServeS3(t, dir, "--cert", authority, "--key", filepath.Join(dir, "s3.key"))
 	_, port, _ = net.SplitHostPort(address)
 	return port, authority
 }

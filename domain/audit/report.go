@@ -211,7 +211,8 @@ const (
 	CheckProjection Check = "projection" // a row agrees with the log
 	CheckStray      Check = "stray"      // no rows outside the shards of the ledger
 	CheckLog        Check = "log"        // the transparency tree follows from the events, and its checkpoint is signed
-	CheckFile       Check = "file"       // a file of a bundle agrees with its manifest
+	CheckFile       Check = "file"       // a file of a bundle or export agrees with its manifest
+	CheckExport     Check = "export"     // the log continues what was exported to locked storage
 )
 
 // Finding is one fault. Zero members do not apply.
@@ -257,7 +258,7 @@ func (f Finding) Said() say.Sentence {
 // and its events stay.
 func (f Finding) damages() bool {
 	switch f.Check {
-	case CheckText, CheckSignature, CheckActor, CheckFormer, CheckStray:
+	case CheckText, CheckSignature, CheckActor, CheckFormer, CheckStray, CheckExport:
 		return false
 	}
 	return true

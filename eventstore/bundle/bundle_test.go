@@ -134,9 +134,9 @@ func hostile(t *testing.T, text []byte, lines int64, files ...string) string {
 	m := Manifest{
 		Contract: Contract, Organization: domain.OrganizationID{1}, Issuer: "https://ledger.example",
 		ExportedAt: "2026-11-01T10:00:00Z", Complete: true, Events: lines,
-		HistorySHA256: emptyHistory, TrustedKeys: describe(TrustedKeysFile, []byte("{}")),
+		HistorySHA256: emptyHistory, TrustedKeys: Describe(TrustedKeysFile, []byte("{}")),
 		Segments: []Segment{
-			{File: describe("events/000000000001.ndjson", text), First: 1, Last: lines, HistorySHA256: emptyHistory},
+			{File: Describe("events/000000000001.ndjson", text), First: 1, Last: lines, HistorySHA256: emptyHistory},
 		},
 	}
 	manifest, err := m.text()
@@ -257,12 +257,12 @@ func TestLongerThanDeclared(t *testing.T) {
 // TestSegmentTwice: a manifest cannot make the same file be read for each of thousands of segments.
 func TestSegmentTwice(t *testing.T) {
 	text := bytes.Repeat([]byte("x"), minLine)
-	first := Segment{File: describe("events/000000000001.ndjson", text), First: 1, Last: 1, HistorySHA256: emptyHistory}
+	first := Segment{File: Describe("events/000000000001.ndjson", text), First: 1, Last: 1, HistorySHA256: emptyHistory}
 	second := first
 	second.First, second.Last = 2, 2
 	m := Manifest{
 		Contract: Contract, Organization: domain.OrganizationID{1}, ExportedAt: "2026-11-01T10:00:00Z", Events: 2,
-		HistorySHA256: emptyHistory, TrustedKeys: describe(TrustedKeysFile, nil), Segments: []Segment{first, second},
+		HistorySHA256: emptyHistory, TrustedKeys: Describe(TrustedKeysFile, nil), Segments: []Segment{first, second},
 	}
 	if err := m.check(); err == nil ||
 		!strings.Contains(err.Error(), "segments[1] must be the file events/000000000002.ndjson") {

@@ -120,11 +120,11 @@ func (b *Bundle) read(file File) ([]byte, []audit.Finding, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
 	}
-	return text, file.compare(describe(file.File, text)), nil
+	return text, file.Compare(Describe(file.File, text)), nil
 }
 
-// compare compares a file that was read with its entry in the manifest.
-func (f File) compare(found File) []audit.Finding {
+// Compare compares a file that was read with its entry in the manifest.
+func (f File) Compare(found File) []audit.Finding {
 	if found == f {
 		return nil
 	}
@@ -363,7 +363,7 @@ func (r *segmentReader) end() []audit.Finding {
 			"more than that, or than the %d lines of its events: the rest was not read", r.Last-r.First+1,
 		))
 	}
-	return r.compare(File{r.File.File, r.read, hex.EncodeToString(r.sum.Sum(nil))})
+	return r.Compare(File{r.File.File, r.read, hex.EncodeToString(r.sum.Sum(nil))})
 }
 
 // Former reads the hashes of a bundle's events, so that a later audit can be compared with them. It returns an error if

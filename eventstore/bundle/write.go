@@ -133,9 +133,9 @@ func (w *Writer) begin() error {
 		}
 	}
 	w.manifest.Complete, w.manifest.ExportedAt = false, w.config.Now
-	w.manifest.TrustedKeys, w.manifest.Checkpoint = describe(TrustedKeysFile, w.config.TrustedKeys), nil
+	w.manifest.TrustedKeys, w.manifest.Checkpoint = Describe(TrustedKeysFile, w.config.TrustedKeys), nil
 	if w.config.Checkpoint != "" {
-		f := describe(CheckpointFile, []byte(w.config.Checkpoint))
+		f := Describe(CheckpointFile, []byte(w.config.Checkpoint))
 		w.manifest.Checkpoint = &f
 	}
 	if err := w.writeManifest(); err != nil {
@@ -147,7 +147,8 @@ func (w *Writer) begin() error {
 	return w.put(CheckpointFile, []byte(w.config.Checkpoint))
 }
 
-func describe(name string, text []byte) File {
+// Describe returns the entry of a file in a manifest.
+func Describe(name string, text []byte) File {
 	sum := sha256.Sum256(text)
 	return File{name, int64(len(text)), hex.EncodeToString(sum[:])}
 }
@@ -275,7 +276,7 @@ func (w *Writer) segment() error {
 	first := w.manifest.Events + 1
 	last, _ := w.Last()
 	s := Segment{
-		File:  describe(segmentFile(first), w.text.Bytes()),
+		File:  Describe(segmentFile(first), w.text.Bytes()),
 		First: first, Last: last, HistorySHA256: hex.EncodeToString(w.head[:]),
 	}
 	if err := w.put(s.File.File, w.text.Bytes()); err != nil {

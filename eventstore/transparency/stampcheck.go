@@ -38,14 +38,14 @@ func CheckStamps(
 		}
 		for _, s := range page {
 			checked.Tokens++
-			root, fault, err := r.rootAt(ctx, s.TreeSize)
+			root, fault, err := r.RootAt(ctx, s.TreeSize)
 			if err != nil {
 				return checked, err
 			}
 			if fault == nil {
-				fault = s.check(root, trusted)
+				fault = s.Check(root, trusted)
 			}
-			if errors.Is(fault, errUnpinned) {
+			if errors.Is(fault, ErrUnpinned) {
 				if !slices.Contains(checked.Unpinned, s.Authority) {
 					checked.Unpinned = append(checked.Unpinned, s.Authority)
 				}
@@ -57,8 +57,9 @@ func CheckStamps(
 	}
 }
 
-// rootAt returns the root that the stored tree had at a size, or the reason why it has none as fault.
-func (r *Reader) rootAt(ctx context.Context, size int64) (root tlog.Hash, fault, err error) {
+// RootAt returns the root that the stored tree had at a size, or the reason why it has none as fault. It trusts the
+// tree's tiles.
+func (r *Reader) RootAt(ctx context.Context, size int64) (root tlog.Hash, fault, err error) {
 	if size < 1 || size >= 1<<62 { // tlog would loop forever
 		return root, say.Errorf("no tree has %d leaves", size), nil
 	}
@@ -72,10 +73,11 @@ func (r *Reader) rootAt(ctx context.Context, size int64) (root tlog.Hash, fault,
 	return root, fault, nil
 }
 
-var errUnpinned = say.New("no certificate is pinned under the name of its authority")
+// ErrUnpinned means that a token was not checked, because the trusted keys do not name its authority.
+var ErrUnpinned = say.New("no certificate is pinned under the name of its authority")
 
-// check checks a token. root is the tree's root at the token's size.
-func (s Stamp) check(root tlog.Hash, trusted *evidence.TrustedKeys) error {
+// Check checks a token. root is the tree's root at the token's size.
+func (s Stamp) Check(root tlog.Hash, trusted *evidence.TrustedKeys) error {
 	c, err := evidence.OpenCheckpoint(s.Checkpoint, trusted)
 	switch {
 	case errors.Is(err, evidence.ErrRevokedLogKey), errors.Is(err, evidence.ErrUnknownLogKey) &&
@@ -88,7 +90,7 @@ func (s Stamp) check(root tlog.Hash, trusted *evidence.TrustedKeys) error {
 	}
 	pinned, known := trusted.Authority(s.Authority)
 	if !known {
-		return errUnpinned
+		return ErrUnpinned
 	}
 	token, err := pinned.CheckToken(s.Token, sha256.Sum256([]byte(s.Checkpoint)))
 	if err == nil && !token.GenTime.Equal(s.GenTime) {

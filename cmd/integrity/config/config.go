@@ -68,6 +68,7 @@ type Config struct {
 	SecretKey                       string
 	TLSCert, TLSKey                 string
 	BlobURL                         string
+	Worm                            string
 	NATSURL, NATSCredentials        string
 	OAuthIssuer                     string
 	OAuthClientID                   string

@@ -163,6 +163,10 @@ func (c *Config) settings() []Setting {
 		{Name: "BLOB_URL", value: checked(&c.BlobURL, "file:///directory or s3://bucket", blobs.CheckURL),
 			Help: "store for the content that organizations keep, file:///directory or s3://bucket (default: blobs in the " +
 				"data directory)"},
+		{Name: "WORM",
+			value: checked(&c.Worm, "s3://bucket/prefix?object-lock=compliance&days=3650", blobs.CheckLockedURL),
+			Help: "bucket with object lock that integrity export writes the transparency log's checkpoints to, " +
+				"s3://bucket/prefix?object-lock=compliance&days=3650; integrity doctor says when the last was written"},
 		{Name: "NATS_URL", Secret: true,
 			value: checked(&c.NATSURL, "nats:// or tls://, with [user:password@]host[:port]", stream.CheckURL),
 			Help:  "NATS server with JetStream that the events of all feeds are forwarded to"},

@@ -14,7 +14,9 @@ import (
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/internal/blobs"
 	"integrityledger/cmd/integrity/internal/ledger"
+	"integrityledger/cmd/integrity/internal/worm"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
@@ -33,6 +35,7 @@ type auditView struct {
 	// Findings are the first hundred findings of each organization, by sequence, then the findings that concern no
 	// organization.
 	Findings []audit.Finding `json:"findings"`
+	Exports *exportsView `json:"exports"` // what --against s3://… has read, null otherwise
 	// Projections lists the tables that were compared with the log. It is empty for a bundle.
 	Projections     []string       `json:"projections"`
 	NotChecked      []say.Sentence `json:"notChecked"`
@@ -44,6 +47,7 @@ type auditView struct {
 type auditOptions struct {
 	Trusted *evidence.TrustedKeys
 	against *bundle.Bundle // nil: none
+	worm    *blobs.Locked  // nil: none
 	Start   time.Time
 }
 
@@ -51,18 +55,19 @@ func (a *app) auditCommand() *cobra.Command {
 	v := a.verb("audit", "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS")
 	only := v.organization("only this organization (org_…); by default all organizations, and the data that none of "+
 		"them owns", false)
-	against := v.Flags().String("against", "", "earlier bundle that the history must extend")
+	against := v.Flags().String("against", "", "earlier bundle that the history must extend, or s3://bucket/prefix with "+
+		"exports that the transparency log must extend")
 	return v.onSettings(func(_ context.Context, cfg *config.Config) (err error) {
 		options := auditOptions{Start: a.Now()}
-		if *against != "" {
-			if options.against, err = bundle.Open(*against); err != nil {
-				return say.Errorf("--against: %w", err)
-			}
+		if err := options.open(*against, *only); err != nil {
+			return say.Errorf("--against: %w", err)
+		}
+		if options.against != nil {
 			defer options.against.Close()
 		}
 		var view auditView
 		if len(v.args) == 1 {
-			view, err = a.auditBundle(cfg, v.args[0], *only, options)
+			view, err = a.auditBundle(v.Context(), cfg, v.args[0], *only, options)
 		} else if options.Trusted, err = keyfiles.ReadTrusted(cfg.TrustedKeysPath()); err == nil {
 			err = ledger.With(a.App, v.Command, func(ctx context.Context, l *ledger.Opened) (err error) {
 				view, err = a.auditDatabase(ctx, l, *only, options)
@@ -75,6 +80,21 @@ func (a *app) auditCommand() *cobra.Command {
 		view.DurationSeconds = a.Now().Sub(options.Start).Seconds()
 		return a.printAudit(view, v.json)
 	})
+}
+
+// open opens what --against names.
+func (o *auditOptions) open(against string, only domain.OrganizationID) (err error) {
+	switch {
+	case against == "":
+		return nil
+	case !strings.HasPrefix(against, "s3:"):
+		o.against, err = bundle.Open(against)
+		return err
+	case !only.IsZero():
+		return say.New("exports contain checkpoints of the whole log: leave out --organization")
+	}
+	o.worm, err = blobs.OpenLocked(against)
+	return err
 }
 
 // newAudit creates a checker for either kind of audit.
@@ -91,7 +111,7 @@ func (o *auditOptions) newAudit(config audit.Config, only domain.OrganizationID)
 
 // auditBundle audits an exported bundle.
 func (a *app) auditBundle(
-	cfg *config.Config, dir string, only domain.OrganizationID, o auditOptions,
+	ctx context.Context, cfg *config.Config, dir string, only domain.OrganizationID, o auditOptions,
 ) (auditView, error) {
 	b, err := bundle.Open(dir)
 	if err != nil {
@@ -112,6 +132,10 @@ func (a *app) auditBundle(
 			return auditView{}, say.Errorf("%s: %w", dir, err)
 		}
 	} else if o.Trusted, err = keyfiles.ReadTrusted(cfg.TrustedKeys); err != nil {
+		return auditView{}, err
+	}
+	exports, err := o.readWorm(ctx, b.Issuer)
+	if err != nil {
 		return auditView{}, err
 	}
 	parts := &partsFile{}
@@ -138,8 +162,15 @@ func (a *app) auditBundle(
 	if err := v.auditErased(b, report.Erasures); err != nil {
 		return v, err
 	}
-	if err := v.auditCheckpoint(b, o.Trusted); err != nil {
+	if err := v.auditCheckpoint(b, o.Trusted, exports); err != nil {
 		return v, err
+	}
+	if o.against == nil {
+		v.notChecked(
+			"whether the history goes on after these %d events: the checkpoint counts the events of all organizations, so a "+
+				"shortened bundle cannot be told from a whole one. Compare their number and the history's digest with the console "+
+				"or a later bundle (--against)", v.Events,
+		)
 	}
 	v.notChecked("the service's tables: a bundle does not contain them")
 	if own {
@@ -179,8 +210,13 @@ func (v *auditView) auditErased(b *bundle.Bundle, erased []audit.Erasure) error 
 }
 
 // auditCheckpoint checks the transparency log's checkpoint in a bundle.
-func (v *auditView) auditCheckpoint(b *bundle.Bundle, trusted *evidence.TrustedKeys) error {
+func (v *auditView) auditCheckpoint(
+	b *bundle.Bundle, trusted *evidence.TrustedKeys, exports *worm.Report,
+) error {
 	note, wrong, err := b.Checkpoint()
+	if exports != nil {
+		v.exports(exports)
+	}
 	switch {
 	case err != nil:
 		return err
@@ -192,6 +228,9 @@ func (v *auditView) auditCheckpoint(b *bundle.Bundle, trusted *evidence.TrustedK
 		return nil
 	}
 	v.checkpoint(bundle.CheckpointFile, string(note), trusted)
+	if exports != nil {
+		v.sameHeads(string(note), exports.Heads)
+	}
 	v.notChecked(
 		"whether the transparency log contains these events: evidence proves that for a record (integrity verify), and " +
 			"integrity monitor proves that the log has kept one history since this checkpoint",
@@ -267,6 +306,12 @@ func (v *auditView) text() say.Phrase {
 	}
 	if more := v.FindingCount - int64(len(v.Findings)); more > 0 {
 		b.Sayf("and %d more findings\n", more)
+	}
+	if e := v.Exports; e != nil {
+		b.Sayf("exports: %d in %s, from %s to %s, with %d tokens\n", e.Exports, e.Place, e.First, e.Last, e.Tokens)
+		for _, note := range e.Notes {
+			b.Sayf("- %s\n", visible{note})
+		}
 	}
 	b.Sayf("%d events in %s, the log at %.0f/s", v.Events,
 		time.Duration(v.DurationSeconds*1000)*time.Millisecond, v.EventsPerSecond)

@@ -37,6 +37,7 @@ func (v *evil) auditDir(dir string) (auditView, error) {
 		v.t.Fatal(err)
 	}
 	return v.app.auditBundle(
+		v.t.Context(),
 		&config.Config{TrustedKeys: keys}, dir, domain.OrganizationID{}, auditOptions{Start: time.Now()},
 	)
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"integrityledger/cmd/integrity/internal/ledger"
+	"integrityledger/cmd/integrity/internal/worm"
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
 	"integrityledger/domain/say"
@@ -45,8 +46,12 @@ func (a *app) auditDatabase(
 			return auditView{}, domain.Refuse(domain.NotFound, "There is no organization with that id.")
 		}
 	}
+	// Read the exports first: the tree that is derived afterwards must contain every one of them.
+	exports, err := o.readWorm(ctx, l.Installation.Issuer)
+	if err != nil {
+		return auditView{}, err
+	}
 	jobs := runtime.GOMAXPROCS(0)
-	var err error
 	if d.pool, err = l.Primary.RebuildPool(ctx, jobs); err != nil {
 		return auditView{}, err
 	}
@@ -62,7 +67,7 @@ func (a *app) auditDatabase(
 		return d.view, err
 	}
 	if only.IsZero() {
-		err = d.log(ctx)
+		err = d.log(ctx, exports)
 	} else {
 		d.view.notChecked("the transparency log: it contains the events of all organizations")
 	}
@@ -155,8 +160,8 @@ func (d *databaseAudit) strays(ctx context.Context, report audit.Report) error {
 	return err
 }
 
-// log derives the transparency tree from the events and checks the stored checkpoint against it.
-func (d *databaseAudit) log(ctx context.Context) error {
+// log derives the transparency tree from the events, and checks the stored checkpoint and all exported ones against it.
+func (d *databaseAudit) log(ctx context.Context, exports *worm.Report) error {
 	bar := d.eventsBar("transparency log", 1)
 	_, err := transparency.Check(ctx, d.pool, func(done, all int64) {
 		bar.Set(done, all)
@@ -171,7 +176,14 @@ func (d *databaseAudit) log(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	note, err := (&transparency.Reader{Pool: d.pool}).Checkpoint(ctx)
+	log := &transparency.Reader{Pool: d.pool}
+	if exports != nil {
+		d.view.exports(exports)
+		if err := d.view.continues(ctx, log, exports.Heads); err != nil {
+			return err
+		}
+	}
+	note, err := log.Checkpoint(ctx)
 	if errors.Is(err, transparency.ErrNoCheckpoint) {
 		d.view.notChecked("the transparency log: it has no checkpoint")
 		return nil

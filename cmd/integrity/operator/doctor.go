@@ -103,6 +103,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		d.neighbours(ctx)
 		d.witnesses()
 		d.timestamps(ctx)
+		d.exports(ctx)
 		return d.report(v.json)
 	})
 }

@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -30,12 +31,21 @@ type ExportView struct {
 }
 
 func (a *app) exportCommand() *cobra.Command {
-	v := a.verb("export", "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS")
-	organization := v.organization("the organization (org_…)", true)
+	v := a.verb("export", "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "WORM")
+	organization := v.organization("the organization (org_…)", false)
 	out := v.Flags().StringP("out", "o", "", "directory of the bundle, created if it does not exist")
 	withoutTexts := v.Flags().Bool("without-texts", false, "leave out erasable texts")
-	cli.Require(v.Command, "out")
+	ofBundle := []string{"organization", "out", "without-texts"}
+	for _, flag := range ofBundle {
+		v.MarkFlagsMutuallyExclusive("worm", flag)
+	}
 	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
+		if bundled := slices.ContainsFunc(ofBundle, v.Flags().Changed); !bundled && cfg.Worm != "" {
+			return a.exportWorm(v, cfg)
+		}
+		if organization.IsZero() || *out == "" {
+			return say.Errorf("give --organization and --out for a bundle, or --worm for the transparency log")
+		}
 		if *out == "-" {
 			return say.Errorf("--out must be a directory: a bundle has several files and cannot go to standard output")
 		}

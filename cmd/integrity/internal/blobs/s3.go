@@ -135,26 +135,33 @@ func (e exchanges) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// put sends one request, so that a process that dies leaves nothing unfinished. The signature covers the SHA-256 of the
-// bytes, so the server accepts no others.
+// put sends one request, so that a process that dies leaves nothing unfinished.
 func (b *s3) put(ctx context.Context, name string, content io.ReaderAt, size int64) error {
+	_, err := b.send(ctx, name, content, size, b.checksum, minio.PutObjectOptions{})
+	return err
+}
+
+// send stores an object with a single request. The signature covers the SHA-256 of the bytes, so the server accepts no
+// others.
+func (b *s3) send(
+	ctx context.Context, name string, content io.ReaderAt, size int64, checksum bool, o minio.PutObjectOptions,
+) (minio.UploadInfo, error) {
 	hash := sha256.New()
 	n, err := io.Copy(hash, io.NewSectionReader(content, 0, size))
 	if err == nil && n < size {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		return err
+		return minio.UploadInfo{}, err
 	}
 	sum := hash.Sum(nil)
-	headers := maps.Clone(b.encryption)
-	if b.checksum {
-		headers["X-Amz-Checksum-Sha256"] = base64.StdEncoding.EncodeToString(sum)
+	o.ContentType, o.UserMetadata, o.DisableContentSha256 = "application/octet-stream", maps.Clone(b.encryption), true
+	if checksum {
+		o.UserMetadata["X-Amz-Checksum-Sha256"] = base64.StdEncoding.EncodeToString(sum)
 	}
-	_, err = b.client.PutObject(ctx, b.bucket, name, io.NewSectionReader(content, 0, size), size, "",
-		hex.EncodeToString(sum),
-		minio.PutObjectOptions{ContentType: "application/octet-stream", UserMetadata: headers, DisableContentSha256: true})
-	return err
+	return b.client.PutObject(
+		ctx, b.bucket, name, io.NewSectionReader(content, 0, size), size, "", hex.EncodeToString(sum), o,
+	)
 }
 
 func (b *s3) remove(ctx context.Context, name string) error {

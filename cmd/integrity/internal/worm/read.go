@@ -1,0 +1,179 @@
+package worm
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"integrityledger/cmd/integrity/internal/blobs"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
+	"integrityledger/eventstore/bundle"
+)
+
+// Export is an export in a bucket.
+type Export struct {
+	Name string
+	At   time.Time // in its name
+	Size int64     // in its name
+
+	versions       map[string][]blobs.Version // of each file, the newest first
+	manifestSHA256 string                     // once it was read
+}
+
+// Listing is what a bucket contains.
+type Listing struct {
+	Exports []*Export // by name
+	Foreign []string  // the first names that no export has
+	Others  int       // the number of all such names
+}
+
+// Limits of a listing, well above what an export a day writes in a hundred years.
+const (
+	maxVersions = 1_000_000
+	maxForeign  = 10
+)
+
+// List lists the exports whose names come after a name.
+func List(ctx context.Context, b *blobs.Locked, after string) (l Listing, err error) {
+	n := 0
+	err = b.Versions(ctx, after, func(v blobs.Version) error {
+		if n++; n > maxVersions {
+			return say.Errorf("%s contains more than %d objects: give the prefix that the exports have", b.Name, maxVersions)
+		}
+		folder, file, _ := strings.Cut(v.Name, "/")
+		at, size, ok := parseName(folder)
+		if !ok || !exported(file) {
+			if l.Others++; len(l.Foreign) < maxForeign {
+				l.Foreign = append(l.Foreign, v.Name)
+			}
+			return nil
+		}
+		last := len(l.Exports) - 1
+		if last < 0 || l.Exports[last].Name != folder {
+			l.Exports = append(l.Exports, &Export{
+				Name: folder, At: at, Size: size, versions: map[string][]blobs.Version{},
+			})
+			last++
+		}
+		l.Exports[last].versions[file] = append(l.Exports[last].versions[file], v)
+		return nil
+	})
+	return l, err
+}
+
+// exported reports whether an export may have a file of this name.
+func exported(file string) bool {
+	switch file {
+	case manifestFile, bundle.CheckpointFile, bundle.TrustedKeysFile:
+		return true
+	}
+	name, ok := strings.CutPrefix(file, "stamps/")
+	if !ok {
+		return false
+	}
+	for _, suffix := range []string{".checkpoint", ".tst"} {
+		if authority, ok := strings.CutSuffix(name, suffix); ok {
+			return evidence.CheckAuthorityName(authority) == nil
+		}
+	}
+	return false
+}
+
+// Complete reports whether the export was finished.
+func (e *Export) Complete() bool { _, ok := e.original(manifestFile); return ok }
+
+// original returns the first version of a file: versions written later do not count, nor do markers that hide it.
+func (e *Export) original(file string) (first blobs.Version, ok bool) {
+	for _, v := range e.versions[file] {
+		if !v.Deleted && (!ok || !v.At.After(first.At)) {
+			first, ok = v, true
+		}
+	}
+	return first, ok
+}
+
+// hidden reports whether a marker hides a file from readers that ask for no version.
+func (e *Export) hidden(file string) bool {
+	return slices.ContainsFunc(e.versions[file], func(v blobs.Version) bool { return v.Deleted })
+}
+
+// replacements returns the versions of a file that were written after the first.
+func (e *Export) replacements(file string) []blobs.Version {
+	first, _ := e.original(file)
+	return slices.DeleteFunc(slices.Clone(e.versions[file]), func(v blobs.Version) bool { return v.Deleted || v == first })
+}
+
+// Last returns the last complete export.
+func (l Listing) Last() *Export {
+	for _, e := range slices.Backward(l.Exports) {
+		if e.Complete() {
+			return e
+		}
+	}
+	return nil
+}
+
+// On returns a complete export of a day in UTC.
+func (l Listing) On(day time.Time) *Export {
+	for _, e := range l.Exports {
+		if e.Complete() && e.At.Format(nameDay) == day.UTC().Format(nameDay) {
+			return e
+		}
+	}
+	return nil
+}
+
+// Since returns a name that comes before all exports since a time.
+func Since(at time.Time) string { return at.UTC().Format(nameTime) }
+
+// Open reads the manifest and checkpoint of a complete export, to compare a new one with it.
+func (e *Export) Open(ctx context.Context, b *blobs.Locked, trusted *evidence.TrustedKeys) (evidence.Checkpoint, error) {
+	manifest, _ := e.original(manifestFile)
+	text, _, err := b.Read(ctx, manifest, maxManifest)
+	if err != nil {
+		return evidence.Checkpoint{}, err
+	}
+	m, wrong := readManifest(text, e.Name)
+	e.manifestSHA256 = sha256Of(text)
+	note := []byte{}
+	if version, ok := e.original(bundle.CheckpointFile); ok {
+		if note, _, err = b.Read(ctx, version, maxCheckpoint); err != nil {
+			return evidence.Checkpoint{}, err
+		}
+	}
+	c, unsigned := open(string(note), trusted)
+	if m.Checkpoint != bundle.Describe(bundle.CheckpointFile, note) && wrong == nil {
+		wrong = say.New("its checkpoint is not the one that its manifest names")
+	}
+	if err := cmp.Or(wrong, unsigned); err != nil {
+		return c, &UnreadableError{e.Name, err}
+	}
+	return c, nil
+}
+
+// UnreadableError means that an export is there, but is not as the program writes it.
+type UnreadableError struct {
+	Export string
+	Err    error
+}
+
+func (u *UnreadableError) sentence() say.Sentence {
+	return say.Sentencef("the export %s is not as integrity export writes it: %v", u.Export, u.Err)
+}
+
+func (u *UnreadableError) Error() string { return u.sentence().String() }
+
+// Say implements say.Phrase.
+func (u *UnreadableError) Say(c say.Catalogue) (string, bool) { return u.sentence().Say(c) }
+
+// open opens a checkpoint. A revoked key still tells which tree it signed.
+func open(note string, trusted *evidence.TrustedKeys) (evidence.Checkpoint, error) {
+	c, err := evidence.OpenCheckpoint(note, trusted)
+	if isRevoked(err) {
+		err = nil
+	}
+	return c, err
+}

@@ -1,0 +1,466 @@
+package operator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/integritytest"
+	"integrityledger/cmd/integrity/internal/blobs"
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
+	"integrityledger/eventstore/bundle"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/transparency"
+	"integrityledger/eventstore/transparency/stamptest"
+)
+
+// vault is a ledger with a transparency log, whose checkpoints are exported to an S3 server with object lock.
+type vault struct {
+	*evil
+	signer    *transparency.Signer
+	authority *stamptest.Authority
+	client    minio.Core
+	address   string
+}
+
+func newVault(t *testing.T) *vault {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("runs an S3 server")
+	}
+	v := &vault{evil: newEvil(t), authority: stamptest.New(t, "good")}
+	var err error
+	v.signer, err = transparency.NewSigner(transparency.LogName(v.Installation.Issuer), evidence.GenerateSigner())
+	if err == nil {
+		v.Trusted, err = v.Trusted.AddLogKey(v.signer.LogKey)
+	}
+	if err == nil {
+		v.Trusted, err = v.Trusted.PutAuthority(v.authority.Pinned())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.grow()
+	v.address = integritytest.ServeS3(t, t.TempDir())
+	t.Setenv("AWS_ACCESS_KEY_ID", "KEY")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "SECRET")
+	v.client.Client, err = minio.New(v.address, &minio.Options{
+		Creds: credentials.NewStaticV4("KEY", "SECRET", ""), Region: "eu-west-1",
+	})
+	for bucket, locked := range map[string]bool{"exports": true, "unlocked": false} {
+		if err == nil {
+			err = v.client.MakeBucket(t.Context(), bucket, minio.MakeBucketOptions{ObjectLocking: locked})
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// grow lets a keeper grow, sign and stamp the log.
+func (v *vault) grow() {
+	v.t.Helper()
+	ctx, cancel := context.WithCancel(v.t.Context())
+	defer cancel()
+	pool, err := cluster.At(v.URL).ConsumerPool(ctx, 4)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer pool.Close()
+	authorities, err := transparency.ParseTimestampAuthorities("good " + v.authority.URL)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	k, err := transparency.New(transparency.Config{
+		Pool: pool, Shards: 1, Signer: func() *transparency.Signer { return v.signer }, Now: time.Now,
+		Log: slog.New(slog.DiscardHandler), Interval: time.Millisecond, Poll: 10 * time.Millisecond,
+		Stamp: time.Millisecond, Authorities: authorities, Pinned: v.Trusted.Authority,
+	})
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		k.Run(ctx)
+	}()
+	integritytest.Eventually(v.t, "the log is signed and stamped", func() error {
+		var behind bool
+		err := v.owner.QueryRow(ctx, `SELECT (SELECT sum(position) FROM shard_heads) > coalesce((SELECT size FROM transparency_checkpoint), 0)
+			OR coalesce((SELECT max(tree_size) FROM log_timestamps), 0) < (SELECT size FROM transparency_checkpoint)`).Scan(&behind)
+		if err == nil && behind {
+			err = errors.New("not yet")
+		}
+		return err
+	})
+	cancel()
+	<-ended
+}
+
+func (v *vault) locked(url string) *blobs.Locked {
+	v.t.Helper()
+	if !strings.Contains(url, "?") {
+		url += "?object-lock=compliance&days=30"
+	}
+	b, err := blobs.OpenLocked(url + "&region=eu-west-1&use_path_style=true&endpoint=http://" + v.address)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return b
+}
+
+// export exports as on a day, so many days ago.
+func (v *vault) export(url string, ago int) (WormView, error) {
+	v.t.Helper()
+	keys, err := v.Trusted.Marshal()
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	a := &app{&cli.App{Out: io.Discard, Errs: io.Discard, Now: func() time.Time { return time.Now().AddDate(0, 0, -ago) }}}
+	return a.writeWorm(v.t.Context(), v.as, v.locked(url), v.Trusted, keys)
+}
+
+func (v *vault) exported(url string, ago int) WormView {
+	v.t.Helper()
+	view, err := v.export(url, ago)
+	if err != nil || !view.Written {
+		v.t.Fatalf("export: %+v %v", view, err)
+	}
+	return view
+}
+
+// compared audits the database against the exports.
+func (v *vault) compared(url string) auditView {
+	v.t.Helper()
+	return v.audit(func(o *auditOptions) { o.worm = v.locked(url) })
+}
+
+// want fails unless the audit has exactly findings that contain these texts, and notes that contain the others.
+func (v *vault) want(view auditView, findings []string, notes ...string) {
+	v.t.Helper()
+	if int(view.FindingCount) != len(findings) {
+		v.t.Errorf("%d findings, want %d: %v", view.FindingCount, len(findings), view.Findings)
+	}
+	for _, want := range findings {
+		found := false
+		for _, f := range view.Findings {
+			found = found || strings.Contains(f.String(), want)
+		}
+		if !found {
+			v.t.Errorf("no finding says %q: %v", want, view.Findings)
+		}
+	}
+	said := say.In(say.Catalogue{}, view.text())
+	for _, want := range notes {
+		if !strings.Contains(said, want) {
+			v.t.Errorf("%q is missing: %s", want, said)
+		}
+	}
+}
+
+func (v *vault) register(document string) {
+	v.t.Helper()
+	v.Must(v.t, v.Register(v.t, v.org, v.org.Declaration(document, 1, document)))
+	v.grow()
+}
+
+// TestWormExport exports over several days, one of which is missed. Neither the program nor anybody with the same
+// credentials can overwrite or delete an export.
+func TestWormExport(t *testing.T) {
+	v := newVault(t)
+	const url = "s3://exports/of/ledger"
+	if _, err := v.export("s3://unlocked", 0); err == nil || !strings.Contains(err.Error(), "has no object lock") ||
+		!strings.Contains(err.Error(), "s3://bucket/prefix?object-lock=compliance&days=3650") {
+		t.Errorf("to a bucket without object lock: %v", err)
+	}
+	if _, err := v.audited(url); err == nil || !strings.Contains(err.Error(), "contains no complete export") {
+		t.Errorf("against an empty bucket: %v", err)
+	}
+	first := v.exported(url, 4)
+	if again, err := v.export(url, 4); err != nil || again.Written || again.Export != first.Export {
+		t.Errorf("a second export of the day: %+v %v", again, err)
+	}
+	if quiet := v.exported(url, 3); quiet.TreeSize != first.TreeSize {
+		t.Errorf("an export of a day without events: %+v", quiet)
+	}
+	v.register("later")
+	last := v.exported(url, 1)
+	if last.TreeSize <= first.TreeSize || last.Tokens != 1 || last.Until == nil {
+		t.Errorf("the last export: %+v", last)
+	}
+	v.register("after-it")
+	gap := time.Now().UTC().AddDate(0, 0, -2).Format(time.DateOnly)
+	v.want(v.compared(url), nil, "exports: 3 in s3://exports/of/ledger, from ", ", with 3 tokens",
+		"there is no export of 1 days: "+gap, "whether the history was rewritten before the first export",
+		"the history since the last export", "everything that was checked is correct")
+
+	// The same credentials can neither delete nor change a version, nor end its lock.
+	ctx := t.Context()
+	name := strings.TrimPrefix(first.Export, "s3://exports/") + "/" + bundle.CheckpointFile
+	info, err := v.client.StatObject(ctx, "exports", name, minio.StatObjectOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	soon := time.Now().Add(time.Minute)
+	mode := minio.Compliance
+	for what, attempt := range map[string]func() error{
+		"delete": func() error {
+			return v.client.RemoveObject(ctx, "exports", name, minio.RemoveObjectOptions{VersionID: info.VersionID})
+		},
+		"delete as governor": func() error {
+			return v.client.RemoveObject(
+				ctx, "exports", name, minio.RemoveObjectOptions{VersionID: info.VersionID, GovernanceBypass: true},
+			)
+		},
+		"shorten": func() error {
+			return v.client.PutObjectRetention(ctx, "exports", name, minio.PutObjectRetentionOptions{
+				VersionID: info.VersionID, Mode: &mode, RetainUntilDate: &soon, GovernanceBypass: true,
+			})
+		},
+		"write again": func() error {
+			return v.locked(url).Write(
+				ctx, strings.TrimPrefix(name, "of/ledger/"), []byte("x"), time.Now().AddDate(0, 0, 1),
+			)
+		},
+	} {
+		if err := attempt(); err == nil {
+			t.Errorf("%s: no error", what)
+		} else {
+			t.Logf("%s: %v", what, err)
+		}
+	}
+	v.want(v.compared(url), nil)
+	// Whoever has the credentials can hide an object, or add a version. Neither deceives the audit.
+	manifest := strings.TrimSuffix(name, bundle.CheckpointFile) + "manifest.json"
+	if err := v.client.RemoveObject(ctx, "exports", manifest, minio.RemoveObjectOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	v.want(v.compared(url), nil, "exports: 3 in", "were deleted later; their locked versions were read")
+	v.put(name, "replaced")
+	v.want(v.compared(url), []string{"export: s3://exports/" + name + ": expected one version"}, "exports: 3 in")
+	if _, err := v.export(url, 1); err != nil {
+		t.Errorf("an export after that: %v", err)
+	}
+}
+
+// audited is compared with its error.
+func (v *vault) audited(url string) (auditView, error) {
+	return v.app.auditDatabase(v.t.Context(), v.as, domain.OrganizationID{}, auditOptions{
+		Trusted: v.Trusted, Start: time.Now(), worm: v.locked(url),
+	})
+}
+
+// put writes an object without a lock.
+func (v *vault) put(name, text string) {
+	v.t.Helper()
+	if _, err := v.client.Client.PutObject(
+		v.t.Context(), "exports", name, strings.NewReader(text), int64(len(text)), minio.PutObjectOptions{},
+	); err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+// TestWormFindsRewrittenHistory: somebody with all keys and the database changes an early event, and makes all hashes,
+// signatures, tokens, trees and projections anew. An audit by itself is satisfied. Against the exports it is not, and
+// nothing more is exported.
+func TestWormFindsRewrittenHistory(t *testing.T) {
+	v := newVault(t)
+	const url = "s3://exports/ledger"
+	first := v.exported(url, 2)
+	v.register("later")
+	second := v.exported(url, 1)
+	v.want(v.compared(url), nil)
+
+	e := v.event("integrity.registered")
+	body := *e.Body.(*domain.RecordRegisteredBody)
+	body.Record.SHA256 = evidence.Hash{0xab}
+	body.Payload = body.Record.AppendCanonical(nil)
+	body.KeyID, body.Signature = v.Registrar.Signer.Key().KeyID, must1(v.Registrar.Signer.Sign(body.Payload))
+	e.Body = &body
+	v.rewrite(&e)
+	v.rebuild()
+	for _, table := range []string{"tree", "tiles", "runs", "checkpoint", "cosignatures"} {
+		v.exec("DELETE FROM transparency_" + table)
+	}
+	v.exec("DELETE FROM log_timestamps")
+	v.grow()
+
+	v.want(v.audit(), nil, "everything that was checked is correct")
+	view := v.compared(url)
+	v.want(view, []string{
+		"export: " + first.Export + "/checkpoint: expected the exported root ",
+		"export: " + first.Export + "/stamps/good.checkpoint: expected the exported root ",
+		"export: " + second.Export + "/checkpoint: expected the exported root ",
+		"export: " + second.Export + "/stamps/good.checkpoint: expected the exported root ",
+	}, "the history was rewritten or lost", "verdict: NOT proven, 4 findings")
+	var said bytes.Buffer
+	v.app.Out = &said
+	if err := v.app.printAudit(view, false); !errors.Is(err, cli.NegativeError("")) {
+		t.Errorf("the audit ends with %v", err)
+	}
+	if _, err := v.export(url, 0); !errors.Is(err, cli.NegativeError("")) ||
+		!strings.Contains(err.Error(), "the database contradicts "+second.Export) {
+		t.Errorf("an export of the other history: %v", err)
+	}
+	// The tree is shorter than it was.
+	v.exec("DELETE FROM transparency_checkpoint")
+	v.exec("UPDATE transparency_tree SET size = 1")
+	if _, err := v.export(url, 0); !errors.Is(err, cli.NegativeError("")) {
+		t.Errorf("an export of a shorter log: %v", err)
+	}
+	if n := v.compared(url).Exports; n == nil || n.Exports != 2 {
+		t.Errorf("exports after that: %+v", n)
+	}
+}
+
+// copied copies the current objects of a prefix to another, without a lock. change may change or leave out each.
+func (v *vault) copied(from, to string, change func(name, text string) (string, bool)) {
+	v.t.Helper()
+	for o := range v.client.ListObjectsIter(v.t.Context(), "exports", minio.ListObjectsOptions{
+		Prefix: from, Recursive: true,
+	}) {
+		if o.Err != nil {
+			v.t.Fatal(o.Err)
+		}
+		body, err := v.client.Client.GetObject(v.t.Context(), "exports", o.Key, minio.GetObjectOptions{})
+		if err != nil {
+			v.t.Fatal(err)
+		}
+		text, err := io.ReadAll(body)
+		if err != nil {
+			v.t.Fatal(err)
+		}
+		name := strings.TrimPrefix(o.Key, from)
+		if changed, ok := change(name, string(text)); ok {
+			v.put(to+name, changed)
+		}
+	}
+}
+
+// TestWormFindsChangedExports: in storage that does not protect its objects, changed and missing ones are found.
+func TestWormFindsChangedExports(t *testing.T) {
+	v := newVault(t)
+	first, second := v.exported("s3://exports/a", 2), v.exported("s3://exports/a", 1)
+	one, two := strings.TrimPrefix(first.Export, "s3://exports/a/"), strings.TrimPrefix(second.Export, "s3://exports/a/")
+	otherKeys := must1(must1(evidence.NewTrustedKeys(
+		[]evidence.TrustedKey{{PublicKey: evidence.GenerateSigner().Key()}}, nil, nil,
+	)).Marshal())
+	for name, c := range map[string]struct {
+		change   func(name, text string) (string, bool)
+		findings []string
+		notes    []string
+	}{
+		"copied": {
+			func(_, text string) (string, bool) { return text, true }, nil,
+			[]string{"2 exports are not locked"},
+		},
+		"truncated manifest": {
+			func(name, text string) (string, bool) {
+				if name == two+"/manifest.json" {
+					return text[:len(text)/2], true
+				}
+				return text, true
+			},
+			[]string{two + "/manifest.json: expected a manifest as integrity export writes it, found it is not whole"}, nil,
+		},
+		"first manifest with a space": {
+			func(name, text string) (string, bool) {
+				if name == one+"/manifest.json" {
+					return text + " ", true
+				}
+				return text, true
+			},
+			[]string{
+				one + "/manifest.json: expected a manifest as integrity export writes it",
+				one + "/manifest.json: expected the manifest of SHA-256 ",
+			}, nil,
+		},
+		"last manifest missing": {
+			func(name, text string) (string, bool) { return text, name != two+"/manifest.json" }, nil,
+			[]string{"the export " + two + " was broken off", "exports: 1 in"},
+		},
+		"first export removed": {
+			func(name, text string) (string, bool) { return text, !strings.HasPrefix(name, one) }, nil,
+			[]string{"the exports before " + two + " are gone"},
+		},
+		"manifest of the first removed": {
+			func(name, text string) (string, bool) { return text, name != one+"/manifest.json" },
+			[]string{two + "/manifest.json: expected the export " + one + ", which came before, found no such export"}, nil,
+		},
+		"token removed": {
+			func(name, text string) (string, bool) { return text, name != two+"/stamps/good.tst" },
+			[]string{two + "/stamps/good.tst: expected the file that the manifest names"}, nil,
+		},
+		"checkpoint changed": {
+			func(name, text string) (string, bool) {
+				if name == two+"/checkpoint" {
+					return strings.Replace(text, "ledger", "legder", 1), true
+				}
+				return text, true
+			},
+			[]string{
+				"file: s3://exports/", two + "/checkpoint: expected a checkpoint signed by a trusted log key",
+			}, nil,
+		},
+		"keys of somebody else": {
+			func(name, text string) (string, bool) {
+				if name == two+"/trusted-keys.json" {
+					return string(otherKeys), true
+				}
+				return text, true
+			},
+			[]string{
+				"file: s3://exports/",
+				two + "/trusted-keys.json: expected the signing key " + v.Trusted.Keys()[0].KeyID + ", as in the export " + one,
+				two + "/trusted-keys.json: expected the log key ",
+				"trusted keys: expected the signing key ",
+			}, nil,
+		},
+		"foreign objects": {
+			func(name, text string) (string, bool) {
+				if name == two+"/checkpoint" {
+					v.put("foreign objects/readme.txt", "hello")
+					v.put("foreign objects/"+two+"/readme.txt", "hello")
+				}
+				return text, true
+			}, nil, []string{"2 objects that are not of an export were not read", "readme.txt"},
+		},
+	} {
+		v.copied("a/", name+"/", c.change)
+		view := v.compared("s3://exports/" + strings.ReplaceAll(name, " ", "%20"))
+		v.want(view, c.findings, c.notes...)
+	}
+	// The pinned keys lack a key of the exports.
+	pinned := v.Trusted
+	v.Trusted = must1(v.Trusted.Add(evidence.GenerateSigner().Key(), evidence.FormatTime(time.Now())))
+	v.exported("s3://exports/a", 0)
+	v.Trusted = pinned
+	v.want(v.compared("s3://exports/a"), []string{"export: trusted keys: expected the signing key "})
+	// Exports of another log.
+	v.as.Installation.Issuer = "https://other.example"
+	if _, err := v.export("s3://exports/a", 0); err == nil || !strings.Contains(err.Error(), "exports of ledger.example/log") {
+		t.Errorf("into the exports of another log: %v", err)
+	}
+	v.as.Installation.Issuer = "https://ledger.example"
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "WRONG")
+	if view, err := v.audited("s3://exports/a"); err == nil || view.Exports != nil {
+		t.Errorf("with wrong credentials: %+v %v", view, err)
+	} else {
+		t.Log(err)
+	}
+	if _, err := v.export("s3://exports/a", 0); err == nil {
+		t.Error("an export with wrong credentials succeeded")
+	}
+}
