@@ -203,7 +203,7 @@ func TestWormExport(t *testing.T) {
 	v.register("after-it")
 	gap := time.Now().UTC().AddDate(0, 0, -2).Format(time.DateOnly)
 	v.want(v.compared(url), nil, "exports: 3 in s3://exports/of/ledger, from ", ", with 3 tokens",
-		"there is no export of 1 days: "+gap, "whether the history was rewritten before the first export",
+		"days without an export (1): "+gap, "whether the history was rewritten before the first export",
 		"the history since the last export", "everything that was checked is correct")
 
 	// The same credentials can neither delete nor change a version, nor end its lock.
@@ -435,7 +435,7 @@ func TestWormFindsChangedExports(t *testing.T) {
 					v.put("foreign objects/"+two+"/readme.txt", "hello")
 				}
 				return text, true
-			}, nil, []string{"2 objects that are not of an export were not read", "readme.txt"},
+			}, nil, []string{"2 objects that belong to no export were not read", "readme.txt"},
 		},
 	} {
 		v.copied("a/", name+"/", c.change)

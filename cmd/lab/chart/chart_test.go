@@ -40,6 +40,7 @@ const dir = "../../integrity/ops/chart"
 type objects struct {
 	deployments []*apps.Deployment
 	jobs        []*batch.Job
+	crons       []*batch.CronJob
 	services    []*core.Service
 	ingresses   []*networking.Ingress
 	budgets     []*policy.PodDisruptionBudget
@@ -117,6 +118,8 @@ func (o *objects) decode(manifest string) error {
 		return strict(manifest, &o.deployments)
 	case "batch/v1 Job":
 		return strict(manifest, &o.jobs)
+	case "batch/v1 CronJob":
+		return strict(manifest, &o.crons)
 	case "v1 Service":
 		return strict(manifest, &o.services)
 	case "networking.k8s.io/v1 Ingress":
@@ -162,7 +165,8 @@ dataClaim: ledger-data
 image: {digest: "sha256:` + digest + `", pullPolicy: Always, pullSecrets: [one, two]}
 replicas: 5
 issuer: 'ledger "of" the: test'
-settings: {TRUSTED_PROXIES: "10.0.0.0/8", PUBLIC_PER_MINUTE: "1000000", DRAIN_DELAY: 15s, LOG_FORMAT: text, SIGNUP: "off"}
+settings: {TRUSTED_PROXIES: "10.0.0.0/8", PUBLIC_PER_MINUTE: "1000000", DRAIN_DELAY: 15s, LOG_FORMAT: text, SIGNUP: "off",
+  WORM: "s3://exports?object-lock=compliance&days=3650"}
 environment: {AWS_SHARED_CREDENTIALS_FILE: /etc/integrity/aws, GOMEMLIMIT: 1GiB}
 secret:
   name: other
@@ -234,6 +238,9 @@ func TestChartRenders(t *testing.T) {
 				if want := !strings.Contains(set, "enabled: false"); (len(o.jobs) == 1) != want {
 					t.Errorf("%d jobs", len(o.jobs))
 				}
+				if want := strings.Contains(set, "WORM"); (len(o.crons) == 1) != want {
+					t.Errorf("%d cron jobs", len(o.crons))
+				}
 				for _, fault := range o.faults() {
 					t.Error(fault)
 				}
@@ -267,6 +274,16 @@ func (o objects) faults() (faults []string) {
 			if v.Name == "secrets" && (len(v.Secret.Items) != 1 || v.Secret.Items[0].Path != v.Secret.Items[0].Key) {
 				say("the job sees more than the URL of the schema's owner: %+v", v.Secret.Items)
 			}
+		}
+	}
+	for _, cron := range o.crons {
+		exporting := cron.Spec.JobTemplate.Spec.Template
+		for _, service := range o.services {
+			matches("cron job", &meta.LabelSelector{MatchLabels: service.Spec.Selector}, exporting.Labels, false)
+		}
+		faults = append(faults, podFaults(exporting.Spec, "export")...)
+		if len(cron.Name) > 52 { // Kubernetes appends 11 characters
+			say("the name %s is too long for a CronJob", cron.Name)
 		}
 	}
 	faults = append(faults, podFaults(pod.Spec, "serve")...)
@@ -346,6 +363,9 @@ func (o objects) nameFaults() (faults []string) {
 	named("Deployment", o.deployments[0].ObjectMeta)
 	for _, j := range o.jobs {
 		named("Job", j.ObjectMeta)
+	}
+	for _, c := range o.crons {
+		named("CronJob", c.ObjectMeta)
 	}
 	for _, s := range o.services {
 		named("Service", s.ObjectMeta)

@@ -40,7 +40,8 @@ type Report struct {
 	NotChecked  []say.Sentence
 }
 
-func (r *Report) note(format string, args ...any) { r.Notes = append(r.Notes, say.Sentencef(format, args...)) }
+// Sayf adds a note.
+func (r *Report) Sayf(format string, args ...any) { r.Notes = append(r.Notes, say.Sentencef(format, args...)) }
 
 // ErrEmpty means that there is nothing to compare with.
 var ErrEmpty = say.New("it contains no complete export: write the first with integrity export --worm")
@@ -72,7 +73,7 @@ func Check(
 	}
 	r := &Report{Place: b.Name}
 	if l.Others > 0 {
-		r.note("%d objects that are not of an export were not read; the first: %s", l.Others, strings.Join(l.Foreign, ", "))
+		r.Sayf("%d objects that belong to no export were not read; the first: %s", l.Others, strings.Join(l.Foreign, ", "))
 	}
 	r.locks(read)
 	r.order(read)
@@ -82,7 +83,7 @@ func Check(
 	for _, e := range read {
 		r.Findings, r.Heads, r.Tokens = append(r.Findings, e.findings...), append(r.Heads, e.heads...), r.Tokens+e.tokens
 		if !e.Complete() {
-			r.note("the export %s was broken off: it has no manifest", e.Name)
+			r.Sayf("the export %s was broken off: it has no manifest", e.Name)
 		}
 	}
 	return r, nil
@@ -309,17 +310,17 @@ func (r *Report) locks(read []*reading) {
 		}
 		if e.hidden {
 			hidden++
-			r.note("objects of the export %s were deleted later; their locked versions were read", e.Name)
+			r.Sayf("objects of the export %s were deleted later; their locked versions were read", e.Name)
 		}
 	}
 	if unlocked > 0 {
-		r.note(
+		r.Sayf(
 			"%d exports are not locked, or no longer, or these credentials may not read the lock (s3:GetObjectRetention); the "+
 				"owner of the bucket could have replaced them; the first: %s", unlocked, first,
 		)
 	}
 	if governed > 0 {
-		r.note(
+		r.Sayf(
 			"%d exports are locked in governance mode only: privileged users of the bucket could have replaced them", governed,
 		)
 	}
@@ -368,10 +369,10 @@ func (r *Report) order(read []*reading) {
 		gaps = append(gaps[:most], say.Sentencef("…"))
 	}
 	if missing > 0 {
-		r.note("there is no export of %d days: %s", missing, say.Join(gaps, ", "))
+		r.Sayf("days without an export (%d): %s", missing, say.Join(gaps, ", "))
 	}
 	if dated > 0 {
-		r.note(
+		r.Sayf(
 			"the storage received %d exports on another day than their names say, as after a copy or with a wrong clock; the "+
 				"first: %s", dated, otherwise,
 		)
@@ -403,7 +404,7 @@ func (r *Report) chain(read []*reading) {
 		p := e.manifest.Previous
 		switch before := byName[p.Export]; {
 		case before == nil && p.Export < read[0].Name:
-			r.note("the exports before %s are gone", e.Name)
+			r.Sayf("the exports before %s are gone", e.Name)
 		case before == nil || !before.Complete():
 			e.found(
 				audit.CheckExport, manifestFile, say.Sentencef("the export %s, which came before", p.Export),
@@ -493,13 +494,13 @@ func (r *Report) vouching(read []*reading, trusted *evidence.TrustedKeys) {
 		}
 	}
 	if len(trusted.Witnesses()) > 0 {
-		r.note("%d exports are cosigned by a pinned witness", cosigned)
+		r.Sayf("%d exports are cosigned by a pinned witness", cosigned)
 	}
 	if names != nil {
-		r.note("cosignatures that are not by a pinned witness, or do not hold, were not counted: %s", strings.Join(names, ", "))
+		r.Sayf("cosignatures that are not by a pinned witness, or do not hold, were not counted: %s", strings.Join(names, ", "))
 	}
 	if revoked > 0 {
-		r.note("%d exports have a checkpoint of a log key that was revoked later", revoked)
+		r.Sayf("%d exports have a checkpoint of a log key that was revoked later", revoked)
 	}
 	if unsigned {
 		r.NotChecked = append(r.NotChecked, say.Sentencef(
