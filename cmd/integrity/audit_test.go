@@ -101,7 +101,7 @@ func TestAuditCommands(t *testing.T) {
 		"--organization: the bundle belongs to ": {
 			"audit", out, "--organization", "org_01m7zv4mqaeps8r8k7qpkta000",
 		},
-		`required flag(s) "out" not set`: {"export", "--organization", demo.OrganizationID},
+		"give --organization and --out for a bundle": {"export", "--organization", demo.OrganizationID},
 		"There is no organization with that id": {
 			"export", "--organization", "org_01m7zv4mqaeps8r8k7qpkta000", "--out", filepath.Join(out, "x"),
 		},

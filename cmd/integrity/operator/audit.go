@@ -93,7 +93,7 @@ func (o *auditOptions) open(against string, only domain.OrganizationID) (err err
 	case !only.IsZero():
 		return say.New("exports contain checkpoints of the whole log: leave out --organization")
 	}
-	o.worm, err = blobs.OpenLocked(against)
+	o.worm, err = blobs.OpenLocked(against, false)
 	return err
 }
 

@@ -37,7 +37,7 @@ func (a *app) exportWorm(v *verb, cfg *config.Config) error {
 	if err != nil {
 		return say.Errorf("trusted keys: %w", err)
 	}
-	b, err := blobs.OpenLocked(cfg.Worm)
+	b, err := blobs.OpenLocked(cfg.Worm, true)
 	if err != nil {
 		return say.Errorf("--worm: %w", err)
 	}
@@ -251,7 +251,7 @@ func (d *doctor) exports(ctx context.Context) {
 	}
 	looking, cancel := context.WithTimeout(ctx, doctorTimeout)
 	defer cancel()
-	b, err := blobs.OpenLocked(d.cfg.Worm)
+	b, err := blobs.OpenLocked(d.cfg.Worm, true)
 	var listed worm.Listing
 	if err == nil {
 		err = b.CheckLock(looking)

@@ -3,7 +3,11 @@ package operator
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -29,6 +33,7 @@ import (
 type vault struct {
 	*evil
 	signer    *transparency.Signer
+	witness   *evidence.Signer
 	authority *stamptest.Authority
 	client    minio.Core
 	address   string
@@ -39,7 +44,7 @@ func newVault(t *testing.T) *vault {
 	if testing.Short() {
 		t.Skip("runs an S3 server")
 	}
-	v := &vault{evil: newEvil(t), authority: stamptest.New(t, "good")}
+	v := &vault{evil: newEvil(t), authority: stamptest.New(t, "good"), witness: evidence.GenerateSigner()}
 	var err error
 	v.signer, err = transparency.NewSigner(transparency.LogName(v.Installation.Issuer), evidence.GenerateSigner())
 	if err == nil {
@@ -47,6 +52,9 @@ func newVault(t *testing.T) *vault {
 	}
 	if err == nil {
 		v.Trusted, err = v.Trusted.PutAuthority(v.authority.Pinned())
+	}
+	if err == nil {
+		v.Trusted, err = v.Trusted.AddWitnessKey(must1(evidence.NewWitnessKey(witnessName, v.witness.Key().Ed25519())))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -109,12 +117,32 @@ func (v *vault) grow() {
 	<-ended
 }
 
+const witnessName = "witness.example/w"
+
+// cosign stores the cosignature of the witness on the newest checkpoint.
+func (v *vault) cosign() {
+	v.t.Helper()
+	head := must1((&transparency.Reader{Pool: v.Pool}).Checkpoint(v.t.Context()))
+	c := must1(evidence.OpenCheckpoint(head, v.Trusted))
+	text, _, _ := strings.Cut(head, "\n\n")
+	at := time.Now().Unix()
+	signature := must1(base64.RawURLEncoding.DecodeString(must1(v.witness.Sign(
+		fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s\n", at, text),
+	))))
+	line := must1(hex.DecodeString(must1(evidence.NewWitnessKey(witnessName, v.witness.Key().Ed25519())).KeyHash))
+	line = append(binary.BigEndian.AppendUint64(line, uint64(at)), signature...)
+	v.exec(
+		"INSERT INTO transparency_cosignatures (witness, size, signature) VALUES ($1, $2, $3)", witnessName, c.Size,
+		"— "+witnessName+" "+base64.StdEncoding.EncodeToString(line)+"\n",
+	)
+}
+
 func (v *vault) locked(url string) *blobs.Locked {
 	v.t.Helper()
 	if !strings.Contains(url, "?") {
 		url += "?object-lock=compliance&days=30"
 	}
-	b, err := blobs.OpenLocked(url + "&region=eu-west-1&use_path_style=true&endpoint=http://" + v.address)
+	b, err := blobs.OpenLocked(url + "&region=eu-west-1&use_path_style=true&endpoint=http://"+v.address, true)
 	if err != nil {
 		v.t.Fatal(err)
 	}
@@ -188,6 +216,7 @@ func TestWormExport(t *testing.T) {
 	if _, err := v.audited(url); err == nil || !strings.Contains(err.Error(), "contains no complete export") {
 		t.Errorf("against an empty bucket: %v", err)
 	}
+	v.cosign()
 	first := v.exported(url, 4)
 	if again, err := v.export(url, 4); err != nil || again.Written || again.Export != first.Export {
 		t.Errorf("a second export of the day: %+v %v", again, err)
@@ -204,7 +233,7 @@ func TestWormExport(t *testing.T) {
 	gap := time.Now().UTC().AddDate(0, 0, -2).Format(time.DateOnly)
 	v.want(v.compared(url), nil, "exports: 3 in s3://exports/of/ledger, from ", ", with 3 tokens",
 		"days without an export (1): "+gap, "whether the history was rewritten before the first export",
-		"the history since the last export", "everything that was checked is correct")
+		"the history since the last export", "2 exports are cosigned by a pinned witness", "everything that was checked is correct")
 
 	// The same credentials can neither delete nor change a version, nor end its lock.
 	ctx := t.Context()

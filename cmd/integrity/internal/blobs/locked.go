@@ -33,21 +33,26 @@ const lockedForm = "s3://bucket/prefix?object-lock=compliance&days=3650"
 // maxRetention is the longest retention in years.
 const maxRetention = 100
 
-// CheckLockedURL accepts the URL of a bucket with the retention of the objects to write.
+// CheckLockedURL accepts the URLs of buckets. Parameters are checked when the bucket is opened, because those errors say
+// more.
 func CheckLockedURL(text string) error {
-	b, err := OpenLocked(text)
-	if err == nil && b.mode == "" {
-		err = say.Errorf("object-lock and days or years are missing: it must be of the form %s", lockedForm)
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "s3" || u.Host == "" || u.User != nil || u.Fragment != "" {
+		return say.Errorf("it must be of the form %s", lockedForm)
 	}
-	return err
+	return nil
 }
 
 // OpenLocked prepares a client and sends nothing. Besides the parameters of a Store it accepts object-lock, which is
-// compliance or governance, and with it days or years. The URL's path is the prefix of all names.
-func OpenLocked(text string) (*Locked, error) {
+// compliance or governance, and with it days or years. Without these nothing can be written. The URL's path is the
+// prefix of all names.
+func OpenLocked(text string, writing bool) (*Locked, error) {
+	if err := CheckLockedURL(text); err != nil {
+		return nil, err
+	}
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "s3" || u.Host == "" || u.User != nil || u.Fragment != "" {
-		return nil, say.Errorf("it must be of the form %s", lockedForm)
+	if err != nil {
+		return nil, err
 	}
 	p := &parameters{Values: u.Query()}
 	b := &Locked{Name: "s3://" + u.Host, prefix: strings.Trim(u.Path, "/")}
@@ -62,6 +67,9 @@ func OpenLocked(text string) (*Locked, error) {
 	case "governance":
 		b.mode = minio.Governance
 	case "":
+		if writing {
+			return nil, say.Errorf("object-lock and days or years are missing: it must be of the form %s", lockedForm)
+		}
 	default:
 		return nil, say.Errorf("object-lock must be compliance or governance, not %q", lock)
 	}
