@@ -35,7 +35,7 @@ type auditView struct {
 	// Findings are the first hundred findings of each organization, by sequence, then the findings that concern no
 	// organization.
 	Findings []audit.Finding `json:"findings"`
-	Exports *exportsView `json:"exports"` // what --against s3://… has read, null otherwise
+	Exports  *exportsView    `json:"exports"` // what --against s3://… has read, null otherwise
 	// Projections lists the tables that were compared with the log. It is empty for a bundle.
 	Projections     []string       `json:"projections"`
 	NotChecked      []say.Sentence `json:"notChecked"`

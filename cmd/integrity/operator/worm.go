@@ -72,10 +72,10 @@ func (a *app) writeWorm(
 	if err != nil {
 		return view, say.Errorf("--worm: %s: %w", b.Name, err)
 	}
-	c := worm.Content{Issuer: l.Installation.Issuer, At: a.Now(), TrustedKeys: keys, Previous: listed.Last()}
+	c := worm.Content{Issuer: l.Installation.Issuer, At: a.Now(), TrustedKeys: keys}
 	log := &transparency.Reader{Pool: l.Read}
-	if c.Previous != nil {
-		head, err := c.Previous.Open(ctx, b, trusted)
+	for _, e := range listed.Newest(c.At) {
+		head, err := e.Open(ctx, b, trusted)
 		if _, unreadable := errors.AsType[*worm.UnreadableError](err); unreadable {
 			err = cli.Negative(err)
 		}
@@ -85,9 +85,12 @@ func (a *app) writeWorm(
 		if head.Origin != name {
 			return view, say.Errorf("--worm: %s contains exports of %s: give each log a prefix of its own", b.Name, head.Origin)
 		}
-		h := worm.Head{Place: b.Name + "/" + c.Previous.Name + "/" + bundle.CheckpointFile, Size: head.Size, Root: head.Root}
+		h := worm.Head{Place: b.Name + "/" + e.Name + "/" + bundle.CheckpointFile, Size: head.Size, Root: head.Root}
 		if err := sameLog(ctx, log, h); err != nil {
 			return view, err
+		}
+		if c.Previous == nil {
+			c.Previous = e
 		}
 	}
 	vouched, err := log.Vouched(ctx)
@@ -260,7 +263,10 @@ func (d *doctor) exports(ctx context.Context) {
 		listed, err = worm.List(looking, b, worm.Since(d.Now().Add(-recentExports)))
 	}
 	do := say.Sentencef("run integrity export --worm, and look at its timer: systemctl list-timers integrity-export.timer")
-	last := listed.Last()
+	var last *worm.Export
+	if newest := listed.Newest(d.Now()); len(newest) > 0 {
+		last = newest[0]
+	}
 	switch {
 	case err != nil:
 		d.warn(check, said(err), say.Sentencef("no checkpoint is exported until it answers; see the operators' manual, "+

@@ -137,12 +137,17 @@ func (v *vault) cosign() {
 	)
 }
 
-func (v *vault) locked(url string) *blobs.Locked {
-	v.t.Helper()
+// url adds the parameters of the server.
+func (v *vault) url(url string) string {
 	if !strings.Contains(url, "?") {
 		url += "?object-lock=compliance&days=30"
 	}
-	b, err := blobs.OpenLocked(url + "&region=eu-west-1&use_path_style=true&endpoint=http://"+v.address, true)
+	return url + "&region=eu-west-1&use_path_style=true&endpoint=http://" + v.address
+}
+
+func (v *vault) locked(url string) *blobs.Locked {
+	v.t.Helper()
+	b, err := blobs.OpenLocked(v.url(url), true)
 	if err != nil {
 		v.t.Fatal(err)
 	}
@@ -282,6 +287,20 @@ func TestWormExport(t *testing.T) {
 	if _, err := v.export(url, 1); err != nil {
 		t.Errorf("an export after that: %v", err)
 	}
+	// A wrong clock dates an export in the future. It hides no missed export, and later exports continue it, too.
+	v.exported(url, -40)
+	v.want(v.compared(url), []string{"expected one version"}, "exports: 4 in", "is dated in the future")
+	d := &doctor{app: &app{&cli.App{Out: io.Discard, Errs: io.Discard, Now: func() time.Time {
+		return time.Now().AddDate(0, 0, 2)
+	}}}}
+	d.cfg.Worm = v.url(url)
+	if d.exports(ctx); len(d.findings) != 1 || d.findings[0].State != stateWarn ||
+		!strings.Contains(d.findings[0].Found.String(), "the last export is of "+
+			time.Now().UTC().AddDate(0, 0, -1).Format(time.DateOnly)) {
+		t.Errorf("doctor: %+v", d.findings)
+	}
+	v.exported(url, 0)
+	v.want(v.compared(url), []string{"expected one version"}, "exports: 5 in")
 }
 
 // audited is compared with its error.
@@ -470,6 +489,14 @@ func TestWormFindsChangedExports(t *testing.T) {
 		v.copied("a/", name+"/", c.change)
 		view := v.compared("s3://exports/" + strings.ReplaceAll(name, " ", "%20"))
 		v.want(view, c.findings, c.notes...)
+	}
+	// The same day is exported again if its export was broken off.
+	v.exported("s3://exports/last%20manifest%20missing", 1)
+	v.want(v.compared("s3://exports/last%20manifest%20missing"), nil, "exports: 2 in", "was broken off")
+	// What nobody can read is not continued.
+	if _, err := v.export("s3://exports/truncated%20manifest", 0); !errors.Is(err, cli.NegativeError("")) ||
+		!strings.Contains(err.Error(), "the export "+two+" is not as integrity export writes it") {
+		t.Errorf("after a truncated manifest: %v", err)
 	}
 	// The pinned keys lack a key of the exports.
 	pinned := v.Trusted

@@ -101,7 +101,9 @@ func retention(name, text string, most int) (n int, err error) {
 func (b *Locked) Governance() bool { return b.mode == minio.Governance }
 
 // Until returns the end of the retention of an object written at a time.
-func (b *Locked) Until(now time.Time) time.Time { return now.UTC().AddDate(b.years, 0, b.days).Truncate(time.Second) }
+func (b *Locked) Until(now time.Time) time.Time {
+	return now.UTC().AddDate(b.years, 0, b.days).Truncate(time.Second)
+}
 
 // CheckLock returns an error unless the bucket has object lock.
 func (b *Locked) CheckLock(ctx context.Context) error {

@@ -41,7 +41,9 @@ type Report struct {
 }
 
 // Sayf adds a note.
-func (r *Report) Sayf(format string, args ...any) { r.Notes = append(r.Notes, say.Sentencef(format, args...)) }
+func (r *Report) Sayf(format string, args ...any) {
+	r.Notes = append(r.Notes, say.Sentencef(format, args...))
+}
 
 // ErrEmpty means that there is nothing to compare with.
 var ErrEmpty = say.New("it contains no complete export: write the first with integrity export --worm")
@@ -58,7 +60,7 @@ func Check(
 	if err != nil {
 		return nil, err
 	}
-	if l.Last() == nil {
+	if len(l.Complete()) == 0 {
 		return nil, say.Errorf("%s: %w", b.Name, ErrEmpty)
 	}
 	read := make([]*reading, len(l.Exports))
@@ -76,7 +78,7 @@ func Check(
 		r.Sayf("%d objects that belong to no export were not read; the first: %s", l.Others, strings.Join(l.Foreign, ", "))
 	}
 	r.locks(read)
-	r.order(read)
+	r.order(read, now)
 	r.chain(read)
 	r.keys(read, trusted)
 	r.vouching(read, trusted)
@@ -327,33 +329,39 @@ func (r *Report) locks(read []*reading) {
 }
 
 // order reports days without an export, and exports that do not continue the one before.
-func (r *Report) order(read []*reading) {
+func (r *Report) order(read []*reading, now time.Time) {
 	var before *reading
 	var missing, dated int
 	var otherwise string
 	gaps := []say.Sentence{}
+	missed := func(until time.Time) {
+		from, to := before.At.Truncate(24*time.Hour).AddDate(0, 0, 1), until.Truncate(24*time.Hour).AddDate(0, 0, -1)
+		if days := int(to.Sub(from)/(24*time.Hour)) + 1; days > 0 {
+			missing += days
+			gaps = append(gaps, cond(
+				days == 1, say.Sentencef("%s", from.Format(nameDay)),
+				say.Sentencef("%s to %s", from.Format(nameDay), to.Format(nameDay)),
+			))
+		}
+	}
 	for _, e := range read {
 		if !e.Complete() {
 			continue
 		}
-		if r.Exports++; before == nil {
-			r.First = e.At
-		}
-		r.Last, r.TreeSize = e.At, e.Size
 		if d := e.stored.Sub(e.At).Abs(); !e.stored.IsZero() && d > 24*time.Hour {
 			if dated++; dated == 1 {
 				otherwise = e.Name
 			}
 		}
-		if before != nil {
-			from, to := before.At.Truncate(24*time.Hour).AddDate(0, 0, 1), e.At.Truncate(24*time.Hour).AddDate(0, 0, -1)
-			if days := int(to.Sub(from)/(24*time.Hour)) + 1; days > 0 {
-				missing += days
-				gaps = append(gaps, cond(
-					days == 1, say.Sentencef("%s", from.Format(nameDay)),
-					say.Sentencef("%s to %s", from.Format(nameDay), to.Format(nameDay)),
-				))
-			}
+		r.Exports++
+		if e.At.After(now.Add(24 * time.Hour)) {
+			r.Sayf("the export %s is dated in the future", e.Name)
+			continue
+		}
+		if before == nil {
+			r.First = e.At
+		} else {
+			missed(e.At)
 			if e.Size < before.Size && !e.stored.Before(before.stored) {
 				e.found(
 					audit.CheckExport, bundle.CheckpointFile,
@@ -362,7 +370,10 @@ func (r *Report) order(read []*reading) {
 				)
 			}
 		}
-		before = e
+		r.Last, r.TreeSize, before = e.At, e.Size, e
+	}
+	if before != nil {
+		missed(now.UTC())
 	}
 	const most = 20
 	if len(gaps) > most {

@@ -106,14 +106,21 @@ func (e *Export) replacements(file string) []blobs.Version {
 	return slices.DeleteFunc(slices.Clone(e.versions[file]), func(v blobs.Version) bool { return v.Deleted || v == first })
 }
 
-// Last returns the last complete export.
-func (l Listing) Last() *Export {
-	for _, e := range slices.Backward(l.Exports) {
-		if e.Complete() {
-			return e
+// Complete returns the complete exports.
+func (l Listing) Complete() []*Export {
+	return slices.DeleteFunc(slices.Clone(l.Exports), func(e *Export) bool { return !e.Complete() })
+}
+
+// Newest returns the last complete export until a time, and all later ones, which a wrong clock has dated in the future.
+func (l Listing) Newest(now time.Time) []*Export {
+	all := l.Complete()
+	first := 0
+	for i, e := range all {
+		if !e.At.After(now) {
+			first = i
 		}
 	}
-	return nil
+	return all[first:]
 }
 
 // On returns a complete export of a day in UTC.

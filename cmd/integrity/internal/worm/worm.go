@@ -88,7 +88,9 @@ const (
 )
 
 // nameOf returns the name of an export.
-func nameOf(at time.Time, size int64) string { return fmt.Sprintf("%s-%012d", at.UTC().Format(nameTime), size) }
+func nameOf(at time.Time, size int64) string {
+	return fmt.Sprintf("%s-%012d", at.UTC().Format(nameTime), size)
+}
 
 // parseName returns the time and size in the name of an export.
 func parseName(name string) (at time.Time, size int64, ok bool) {
