@@ -64,6 +64,9 @@ func (s *bucketServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err != nil ||
 		r.Header.Get("Authorization") != "" && r.Header.Get("X-Amz-Content-Sha256") != hex.EncodeToString(sum[:]):
 		s3Error(w, http.StatusBadRequest, "XAmzContentSHA256Mismatch")
+	case (r.Method == http.MethodGet || r.Method == http.MethodHead) && s.objects[r.URL.Path] != "":
+		w.Header().Set("Last-Modified", "Sun, 29 Nov 2026 10:30:00 GMT")
+		_, _ = io.WriteString(w, s.objects[r.URL.Path])
 	case r.Method == http.MethodGet:
 		_, _ = io.WriteString(w, "<ListBucketResult></ListBucketResult>")
 	case r.Method == http.MethodPut:

@@ -143,8 +143,8 @@ func (m *Manifest) check(export string) error {
 		return say.New("exportedAt and treeSize must be as in the name of the export")
 	}
 	files := map[string]bundle.File{bundle.CheckpointFile: m.Checkpoint, bundle.TrustedKeysFile: m.TrustedKeys}
-	if len(m.Stamps) > maxStamps {
-		return say.Errorf("stamps must be at most %d", maxStamps)
+	if m.Stamps == nil || len(m.Stamps) > maxStamps {
+		return say.Errorf("stamps must be a list of at most %d", maxStamps)
 	}
 	for _, s := range m.Stamps {
 		if err := evidence.CheckAuthorityName(s.Authority); err != nil {
