@@ -264,11 +264,11 @@ func TestForgedBundle(t *testing.T) {
 	v.t = t
 }
 
-func checkBundleSchemas(t *testing.T, whole map[string][]byte, events int) {
-	t.Helper()
+// validator returns a function that validates a text against a published schema.
+func validator(t *testing.T) func(schema string, text []byte) {
 	compiler := jsonschema.NewCompiler()
 	compiler.AssertFormat()
-	validate := func(schema string, text []byte) {
+	return func(schema string, text []byte) {
 		t.Helper()
 		raw, err := schemas.File(schema)
 		if err != nil {
@@ -281,6 +281,11 @@ func checkBundleSchemas(t *testing.T, whole map[string][]byte, events int) {
 			t.Errorf("%s: %v in %s", schema, err, text)
 		}
 	}
+}
+
+func checkBundleSchemas(t *testing.T, whole map[string][]byte, events int) {
+	t.Helper()
+	validate := validator(t)
 	lines := 0
 	for name, text := range whole {
 		if name == bundle.ManifestFile {

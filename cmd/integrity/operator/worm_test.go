@@ -36,6 +36,7 @@ type vault struct {
 	witness   *evidence.Signer
 	authority *stamptest.Authority
 	client    minio.Core
+	bucket    string // that put writes to
 	address   string
 }
 
@@ -44,7 +45,7 @@ func newVault(t *testing.T) *vault {
 	if testing.Short() {
 		t.Skip("runs an S3 server")
 	}
-	v := &vault{evil: newEvil(t), authority: stamptest.New(t, "good"), witness: evidence.GenerateSigner()}
+	v := &vault{evil: newEvil(t), authority: stamptest.New(t, "good"), witness: evidence.GenerateSigner(), bucket: "exports"}
 	var err error
 	v.signer, err = transparency.NewSigner(transparency.LogName(v.Installation.Issuer), evidence.GenerateSigner())
 	if err == nil {
@@ -235,6 +236,13 @@ func TestWormExport(t *testing.T) {
 		t.Errorf("the last export: %+v", last)
 	}
 	v.register("after-it")
+	validate := validator(t)
+	v.copied("of/ledger/", "", func(name, text string) (string, bool) {
+		if strings.HasSuffix(name, "/manifest.json") {
+			validate("integrity-worm-v1.json", []byte(text))
+		}
+		return "", false
+	})
 	gap := time.Now().UTC().AddDate(0, 0, -2).Format(time.DateOnly)
 	v.want(v.compared(url), nil, "exports: 3 in s3://exports/of/ledger, from ", ", with 3 tokens",
 		"days without an export (1): "+gap, "whether the history was rewritten before the first export",
@@ -314,7 +322,7 @@ func (v *vault) audited(url string) (auditView, error) {
 func (v *vault) put(name, text string) {
 	v.t.Helper()
 	if _, err := v.client.Client.PutObject(
-		v.t.Context(), "exports", name, strings.NewReader(text), int64(len(text)), minio.PutObjectOptions{},
+		v.t.Context(), v.bucket, name, strings.NewReader(text), int64(len(text)), minio.PutObjectOptions{},
 	); err != nil {
 		v.t.Fatal(err)
 	}
@@ -490,6 +498,11 @@ func TestWormFindsChangedExports(t *testing.T) {
 		view := v.compared("s3://exports/" + strings.ReplaceAll(name, " ", "%20"))
 		v.want(view, c.findings, c.notes...)
 	}
+	// A copy in a bucket without versions is read like the original.
+	v.bucket = "unlocked"
+	v.copied("a/", "a/", func(_, text string) (string, bool) { return text, true })
+	v.want(v.compared("s3://unlocked/a"), nil, "exports: 2 in s3://unlocked/a", "2 exports are not locked")
+	v.bucket = "exports"
 	// The same day is exported again if its export was broken off.
 	v.exported("s3://exports/last%20manifest%20missing", 1)
 	v.want(v.compared("s3://exports/last%20manifest%20missing"), nil, "exports: 2 in", "was broken off")
