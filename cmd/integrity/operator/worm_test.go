@@ -236,13 +236,16 @@ func TestWormExport(t *testing.T) {
 		t.Errorf("the last export: %+v", last)
 	}
 	v.register("after-it")
-	validate := validator(t)
+	validate, files := validator(t), map[string]string{}
 	v.copied("of/ledger/", "", func(name, text string) (string, bool) {
+		files[name] = text
 		if strings.HasSuffix(name, "/manifest.json") {
 			validate("integrity-worm-v1.json", []byte(text))
 		}
 		return "", false
 	})
+	stamps := strings.TrimPrefix(last.Export, "s3://exports/of/ledger/") + "/stamps/good"
+	v.authority.Verify([]byte(files[stamps+".checkpoint"]), []byte(files[stamps+".tst"])) // with openssl
 	gap := time.Now().UTC().AddDate(0, 0, -2).Format(time.DateOnly)
 	v.want(v.compared(url), nil, "exports: 3 in s3://exports/of/ledger, from ", ", with 3 tokens",
 		"days without an export (1): "+gap, "whether the history was rewritten before the first export",
@@ -458,6 +461,17 @@ func TestWormFindsChangedExports(t *testing.T) {
 		"token removed": {
 			func(name, text string) (string, bool) { return text, name != two+"/stamps/good.tst" },
 			[]string{two + "/stamps/good.tst: expected the file that the manifest names"}, nil,
+		},
+		"token changed": {
+			func(name, text string) (string, bool) {
+				if name == two+"/stamps/good.tst" {
+					return text[:len(text)-1] + string(text[len(text)-1]^1), true
+				}
+				return text, true
+			},
+			[]string{
+				"file: s3://exports/", two + "/stamps/good.tst: expected the authority's token for the checkpoint beside it",
+			}, nil,
 		},
 		"checkpoint changed": {
 			func(name, text string) (string, bool) {
