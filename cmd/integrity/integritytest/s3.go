@@ -26,7 +26,7 @@ func ServeS3(t testing.TB, dir string, options ...string) (address string) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	gateway := exec.Command("versitygw", append(append( //nolint:gosec // of the test
+	gateway := exec.Command("versitygw", append(append(
 		[]string{"--access", "KEY", "--secret", "SECRET", "--port", address, "--region", "eu-west-1"}, options...),
 		"posix", "--sidecar", filepath.Join(dir, "meta"), "--versioning-dir", filepath.Join(dir, "versions"),
 		filepath.Join(dir, "data"))...)

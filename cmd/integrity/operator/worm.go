@@ -107,7 +107,8 @@ func (a *app) writeWorm(
 	if err != nil {
 		return view, cli.Negativef("the newest checkpoint is not exported: %w", err)
 	}
-	if err := sameLog(ctx, log, worm.Head{Place: "transparency_checkpoint", Size: c.Head.Size, Root: c.Head.Root}); err != nil {
+	newest := worm.Head{Place: "transparency_checkpoint", Size: c.Head.Size, Root: c.Head.Root}
+	if err := sameLog(ctx, log, newest); err != nil {
 		return view, err
 	}
 	if c.Previous != nil && c.Previous.Size > c.Head.Size {
@@ -234,8 +235,10 @@ func (v *auditView) sameHeads(note string, heads []worm.Head) {
 		}
 	}
 	if !same {
-		v.notChecked("whether the log of the exports is the bundle's: no export has the size of its checkpoint, and a bundle " +
-			"does not contain the tree (audit the database with --against)")
+		v.notChecked(
+			"whether the log of the exports is the bundle's: no export has the size of its checkpoint, and a bundle does not " +
+				"contain the tree (audit the database with --against)",
+		)
 	}
 }
 

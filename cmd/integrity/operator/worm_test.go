@@ -210,8 +210,8 @@ func (v *vault) register(document string) {
 	v.grow()
 }
 
-// TestWormExport exports over several days, one of which is missed. Neither the program nor anybody with the same
-// credentials can overwrite or delete an export.
+// TestWormExport exports over several days, one of which is missed. Neither the program nor another client with the
+// same credentials can overwrite or delete an export.
 func TestWormExport(t *testing.T) {
 	v := newVault(t)
 	const url = "s3://exports/of/ledger"
@@ -287,7 +287,7 @@ func TestWormExport(t *testing.T) {
 		}
 	}
 	v.want(v.compared(url), nil)
-	// Whoever has the credentials can hide an object, or add a version. Neither deceives the audit.
+	// A client with the credentials can hide an object, or add a version. Neither deceives the audit.
 	manifest := strings.TrimSuffix(name, bundle.CheckpointFile) + "manifest.json"
 	if err := v.client.RemoveObject(ctx, "exports", manifest, minio.RemoveObjectOptions{}); err != nil {
 		t.Fatal(err)
@@ -520,7 +520,7 @@ func TestWormFindsChangedExports(t *testing.T) {
 	// The same day is exported again if its export was broken off.
 	v.exported("s3://exports/last%20manifest%20missing", 1)
 	v.want(v.compared("s3://exports/last%20manifest%20missing"), nil, "exports: 2 in", "was broken off")
-	// What nobody can read is not continued.
+	// An unreadable export is not continued.
 	if _, err := v.export("s3://exports/truncated%20manifest", 0); !errors.Is(err, cli.NegativeError("")) ||
 		!strings.Contains(err.Error(), "the export "+two+" is not as integrity export writes it") {
 		t.Errorf("after a truncated manifest: %v", err)

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/mod/sumdb/tlog"
 	"golang.org/x/sync/errgroup"
 
 	"integrityledger/cmd/integrity/internal/blobs"
@@ -19,31 +18,6 @@ import (
 )
 
 func isRevoked(err error) bool { return errors.Is(err, evidence.ErrRevokedLogKey) }
-
-// Head is a signed size and root of the log, and the object that contains it.
-type Head struct {
-	Place string
-	Size  int64
-	Root  tlog.Hash
-}
-
-// Report is what the exports in a bucket prove by themselves.
-type Report struct {
-	Place       string // of the exports
-	Exports     int    // complete ones
-	First, Last time.Time
-	TreeSize    int64 // of the last
-	Tokens      int
-	Heads       []Head
-	Findings    []audit.Finding
-	Notes       []say.Sentence // facts that are no faults
-	NotChecked  []say.Sentence
-}
-
-// Sayf adds a note.
-func (r *Report) Sayf(format string, args ...any) {
-	r.Notes = append(r.Notes, say.Sentencef(format, args...))
-}
 
 // ErrEmpty means that there is nothing to compare with.
 var ErrEmpty = say.New("it contains no complete export: write the first with integrity export --worm")
@@ -106,10 +80,10 @@ type reading struct {
 	tokens   int
 	findings []audit.Finding
 
-	uncounted, unpinned          []string // witnesses and authorities that are not pinned
-	cosigned                     int
-	revoked, unsigned, hidden    bool
-	unlocked, governed, rewrites int
+	uncounted, unpinned        []string // witnesses and authorities that are not pinned
+	cosigned                   int
+	revoked, unsigned, deleted bool
+	unlocked, governed         int
 }
 
 func (e *reading) place(file string) string { return e.bucket.Name + "/" + e.Name + "/" + file }
@@ -134,9 +108,13 @@ func (e *reading) load(ctx context.Context, file string, most int64) (text []byt
 	case lock.Governance:
 		e.governed++
 	}
-	e.Export.manifestSHA256 = cond(file == manifestFile, sha256Of(text), e.Export.manifestSHA256)
-	e.stored = cond(file == bundle.CheckpointFile, first.At, e.stored)
-	e.hidden = e.hidden || e.Export.hidden(file)
+	switch file {
+	case manifestFile:
+		e.manifestSHA256 = sha256Of(text)
+	case bundle.CheckpointFile:
+		e.stored = first.At
+	}
+	e.deleted = e.deleted || e.hidden(file)
 	for _, v := range e.replacements(file) {
 		later, _, err := e.bucket.Read(ctx, v, most)
 		if err != nil {
@@ -150,13 +128,6 @@ func (e *reading) load(ctx context.Context, file string, most int64) (text []byt
 		}
 	}
 	return text, true, nil
-}
-
-func cond[T any](holds bool, a, b T) T {
-	if holds {
-		return a
-	}
-	return b
 }
 
 // read reads and checks the files of the export.
@@ -294,237 +265,4 @@ func (e *reading) readStamp(ctx context.Context, s Stamp) error {
 	}
 	e.tokens++
 	return nil
-}
-
-// locks reports how far the storage itself protects the exports.
-func (r *Report) locks(read []*reading) {
-	var unlocked, governed, hidden int
-	var first string
-	for _, e := range read {
-		if e.unlocked > 0 {
-			unlocked++
-			if first == "" {
-				first = e.Name
-			}
-		}
-		if e.governed > 0 {
-			governed++
-		}
-		if e.hidden {
-			hidden++
-			r.Sayf("objects of the export %s were deleted later; their locked versions were read", e.Name)
-		}
-	}
-	if unlocked > 0 {
-		r.Sayf(
-			"%d exports are not locked, or no longer, or these credentials may not read the lock (s3:GetObjectRetention); the "+
-				"owner of the bucket could have replaced them; the first: %s", unlocked, first,
-		)
-	}
-	if governed > 0 {
-		r.Sayf(
-			"%d exports are locked in governance mode only: privileged users of the bucket could have replaced them", governed,
-		)
-	}
-}
-
-// order reports days without an export, and exports that do not continue the one before.
-func (r *Report) order(read []*reading, now time.Time) {
-	var before *reading
-	var missing, dated int
-	var otherwise string
-	gaps := []say.Sentence{}
-	missed := func(until time.Time) {
-		from, to := before.At.Truncate(24*time.Hour).AddDate(0, 0, 1), until.Truncate(24*time.Hour).AddDate(0, 0, -1)
-		if days := int(to.Sub(from)/(24*time.Hour)) + 1; days > 0 {
-			missing += days
-			gaps = append(gaps, cond(
-				days == 1, say.Sentencef("%s", from.Format(nameDay)),
-				say.Sentencef("%s to %s", from.Format(nameDay), to.Format(nameDay)),
-			))
-		}
-	}
-	for _, e := range read {
-		if !e.Complete() {
-			continue
-		}
-		if d := e.stored.Sub(e.At).Abs(); !e.stored.IsZero() && d > 24*time.Hour {
-			if dated++; dated == 1 {
-				otherwise = e.Name
-			}
-		}
-		r.Exports++
-		if e.At.After(now.Add(24 * time.Hour)) {
-			r.Sayf("the export %s is dated in the future", e.Name)
-			continue
-		}
-		if before == nil {
-			r.First = e.At
-		} else {
-			missed(e.At)
-			if e.Size < before.Size && !e.stored.Before(before.stored) {
-				e.found(
-					audit.CheckExport, bundle.CheckpointFile,
-					say.Sentencef("a log of at least %d leaves, as in the export %s", before.Size, before.Name),
-					say.Sentencef("one of %d", e.Size),
-				)
-			}
-		}
-		r.Last, r.TreeSize, before = e.At, e.Size, e
-	}
-	if before != nil {
-		missed(now.UTC())
-	}
-	const most = 20
-	if len(gaps) > most {
-		gaps = append(gaps[:most], say.Sentencef("…"))
-	}
-	if missing > 0 {
-		r.Sayf("days without an export (%d): %s", missing, say.Join(gaps, ", "))
-	}
-	if dated > 0 {
-		r.Sayf(
-			"the storage received %d exports on another day than their names say, as after a copy or with a wrong clock; the "+
-				"first: %s", dated, otherwise,
-		)
-	}
-}
-
-// chain checks that each export still has the one that its manifest names as the previous, and that no two exports name
-// different roots for one size.
-func (r *Report) chain(read []*reading) {
-	byName, roots := map[string]*reading{}, map[int64]Head{}
-	for _, e := range read {
-		byName[e.Name] = e
-	}
-	for _, e := range read {
-		for _, h := range e.heads {
-			if first, known := roots[h.Size]; !known {
-				roots[h.Size] = h
-			} else if first.Root != h.Root {
-				r.Findings = append(r.Findings, audit.Finding{
-					Check: audit.CheckExport, Place: h.Place,
-					Expected: say.Sentencef("the root %s of %d leaves, as in %s", first.Root, h.Size, first.Place),
-					Found:    say.Sentencef("%s: the log has signed two histories", h.Root),
-				})
-			}
-		}
-		if e.manifest == nil || e.manifest.Previous == nil {
-			continue
-		}
-		p := e.manifest.Previous
-		switch before := byName[p.Export]; {
-		case before == nil && p.Export < read[0].Name:
-			r.Sayf("the exports before %s are gone", e.Name)
-		case before == nil || !before.Complete():
-			e.found(
-				audit.CheckExport, manifestFile, say.Sentencef("the export %s, which came before", p.Export),
-				say.Sentencef("no such export"),
-			)
-		case before.manifestSHA256 != p.SHA256:
-			before.found(
-				audit.CheckExport, manifestFile, say.Sentencef("the manifest of SHA-256 %s that %s names", p.SHA256, e.Name),
-				say.Sentencef("%s", before.manifestSHA256),
-			)
-		}
-	}
-}
-
-// keys checks that every key and revocation of an export is in the next one, and that those of the last are in the
-// pinned set.
-func (r *Report) keys(read []*reading, trusted *evidence.TrustedKeys) {
-	var before *reading
-	compare := func(later *evidence.TrustedKeys, place string) {
-		for _, gone := range lacking(before.keys, later) {
-			r.Findings = append(r.Findings, audit.Finding{
-				Check: audit.CheckExport, Place: place,
-				Expected: say.Sentencef("%s, as in the export %s", gone, before.Name), Found: say.Sentencef("none"),
-			})
-		}
-	}
-	for _, e := range read {
-		if e.keys == nil {
-			continue
-		}
-		if before != nil {
-			compare(e.keys, e.place(bundle.TrustedKeysFile))
-		}
-		before = e
-	}
-	if before != nil {
-		compare(trusted, "trusted keys")
-	}
-}
-
-// lacking lists the keys and revocations that a later set lacks. Neither is ever removed.
-func lacking(earlier, later *evidence.TrustedKeys) (gone []say.Sentence) {
-	revoked := map[string]bool{}
-	for _, r := range later.Revoked() {
-		revoked[r.KeyID] = true
-	}
-	for _, k := range earlier.Keys() {
-		if found, _ := later.Lookup(k.KeyID); found.PublicKey != k.PublicKey && !revoked[k.KeyID] {
-			gone = append(gone, say.Sentencef("the signing key %s", k.KeyID))
-		}
-	}
-	for _, k := range earlier.LogKeys() {
-		if !slices.Contains(later.LogKeys(), k) {
-			gone = append(gone, say.Sentencef("the log key %s", k.VerifierKey))
-		}
-	}
-	for _, k := range earlier.Revoked() {
-		if !revoked[k.KeyID] {
-			gone = append(gone, say.Sentencef("the revocation of the key %s", k.KeyID))
-		}
-	}
-	return gone
-}
-
-// vouching reports what witnesses and authorities have signed, and what could not be checked.
-func (r *Report) vouching(read []*reading, trusted *evidence.TrustedKeys) {
-	cosigned, revoked, unsigned := 0, 0, false
-	uncounted, unpinned := map[string]bool{}, map[string]bool{}
-	var names, authorities []string
-	for _, e := range read {
-		if e.cosigned > 0 {
-			cosigned++
-		}
-		if e.revoked {
-			revoked++
-		}
-		unsigned = unsigned || e.unsigned
-		for _, name := range e.uncounted {
-			if !uncounted[name] {
-				uncounted[name], names = true, append(names, name)
-			}
-		}
-		for _, name := range e.unpinned {
-			if !unpinned[name] {
-				unpinned[name], authorities = true, append(authorities, name)
-			}
-		}
-	}
-	if len(trusted.Witnesses()) > 0 {
-		r.Sayf("%d exports are cosigned by a pinned witness", cosigned)
-	}
-	if names != nil {
-		r.Sayf("cosignatures that are not by a pinned witness, or do not hold, were not counted: %s", strings.Join(names, ", "))
-	}
-	if revoked > 0 {
-		r.Sayf("%d exports have a checkpoint of a log key that was revoked later", revoked)
-	}
-	if unsigned {
-		r.NotChecked = append(r.NotChecked, say.Sentencef(
-			"the signatures of the exported checkpoints: the trusted-keys file has no log key",
-		))
-	}
-	if authorities != nil {
-		r.NotChecked = append(r.NotChecked, say.Sentencef(
-			"who signed the exported tokens of %s: the trusted keys pin no certificate under the name",
-			strings.Join(authorities, ", "),
-		))
-	}
-	r.NotChecked = append(r.NotChecked,
-		say.Sentencef("whether the history was rewritten before the first export, of %s", evidence.FormatTime(r.First)),
-		say.Sentencef("the history since the last export, of %s with %d leaves", evidence.FormatTime(r.Last), r.TreeSize))
 }

@@ -111,7 +111,8 @@ func (l Listing) Complete() []*Export {
 	return slices.DeleteFunc(slices.Clone(l.Exports), func(e *Export) bool { return !e.Complete() })
 }
 
-// Newest returns the last complete export until a time, and all later ones, which a wrong clock has dated in the future.
+// Newest returns the last complete export until a time, and all later ones, which a wrong clock has dated in the
+// future.
 func (l Listing) Newest(now time.Time) []*Export {
 	all := l.Complete()
 	first := 0
@@ -137,7 +138,9 @@ func (l Listing) On(day time.Time) *Export {
 func Since(at time.Time) string { return at.UTC().Format(nameTime) }
 
 // Open reads the manifest and checkpoint of a complete export, to compare a new one with it.
-func (e *Export) Open(ctx context.Context, b *blobs.Locked, trusted *evidence.TrustedKeys) (evidence.Checkpoint, error) {
+func (e *Export) Open(
+	ctx context.Context, b *blobs.Locked, trusted *evidence.TrustedKeys,
+) (evidence.Checkpoint, error) {
 	manifest, _ := e.original(manifestFile)
 	text, _, err := b.Read(ctx, manifest, maxManifest)
 	if err != nil {

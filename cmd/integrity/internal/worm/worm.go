@@ -1,5 +1,5 @@
-// Package worm exports the signed state of the transparency log to storage that the operator cannot rewrite (write once,
-// read many), and reads the exports back. The storage is an S3 bucket with object lock.
+// Package worm exports the signed state of the transparency log to storage that the operator cannot rewrite (write
+// once, read many), and reads the exports back. The storage is an S3 bucket with object lock.
 //
 // Each export is a folder of objects. Its name is the time in UTC and the size of the log, so that names sort by time:
 //

@@ -157,14 +157,14 @@ func TestOriginalVersion(t *testing.T) {
 func TestLacking(t *testing.T) {
 	const now = "2026-11-29T10:30:00Z"
 	signer, second := evidence.GenerateSigner(), evidence.GenerateSigner()
-	make := func(keys ...evidence.TrustedKey) *evidence.TrustedKeys {
+	newSet := func(keys ...evidence.TrustedKey) *evidence.TrustedKeys {
 		set, err := evidence.NewTrustedKeys(keys, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return set
 	}
-	set := make(evidence.TrustedKey{PublicKey: signer.Key()})
+	set := newSet(evidence.TrustedKey{PublicKey: signer.Key()})
 	larger, err := set.Add(second.Key(), now)
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func TestLacking(t *testing.T) {
 	}{
 		"the same": {set, set, 0}, "one more": {set, larger, 0}, "one less": {larger, set, 1}, "retired": {larger, retired, 0},
 		"revoked": {retired, revoked, 0}, "revoked and published": {larger, published, 0}, "revived": {revoked, retired, 1},
-		"none": {larger, make(), 2},
+		"none": {larger, newSet(), 2},
 	} {
 		if gone := lacking(c.earlier, c.later); len(gone) != c.gone {
 			t.Errorf("%s: %v", what, gone)
