@@ -42,9 +42,6 @@ type vault struct {
 
 func newVault(t *testing.T) *vault {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("runs an S3 server")
-	}
 	v := &vault{evil: newEvil(t), authority: stamptest.New(t, "good"), witness: evidence.GenerateSigner(), bucket: "exports"}
 	var err error
 	v.signer, err = transparency.NewSigner(transparency.LogName(v.Installation.Issuer), evidence.GenerateSigner())
@@ -213,6 +210,9 @@ func (v *vault) register(document string) {
 // TestWormExport exports over several days, one of which is missed. Neither the program nor another client with the
 // same credentials can overwrite or delete an export.
 func TestWormExport(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs an S3 server")
+	}
 	v := newVault(t)
 	const url = "s3://exports/of/ledger"
 	if _, err := v.export("s3://unlocked", 0); err == nil || !strings.Contains(err.Error(), "has no object lock") ||
@@ -335,6 +335,9 @@ func (v *vault) put(name, text string) {
 // signatures, tokens, trees and projections anew. An audit by itself is satisfied. Against the exports it is not, and
 // nothing more is exported.
 func TestWormFindsRewrittenHistory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs an S3 server")
+	}
 	v := newVault(t)
 	const url = "s3://exports/ledger"
 	first := v.exported(url, 2)
@@ -410,6 +413,9 @@ func (v *vault) copied(from, to string, change func(name, text string) (string, 
 
 // TestWormFindsChangedExports: in storage that does not protect its objects, changed and missing ones are found.
 func TestWormFindsChangedExports(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs an S3 server")
+	}
 	v := newVault(t)
 	first, second := v.exported("s3://exports/a", 2), v.exported("s3://exports/a", 1)
 	one, two := strings.TrimPrefix(first.Export, "s3://exports/a/"), strings.TrimPrefix(second.Export, "s3://exports/a/")

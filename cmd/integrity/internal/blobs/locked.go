@@ -139,7 +139,10 @@ func (b *Locked) Write(ctx context.Context, name string, text []byte, until time
 		return err
 	}
 	if !bytes.Equal(stored, text) || lock.Until.Before(until) || lock.Governance != b.Governance() {
-		return say.Errorf("the server has stored %s, but has not locked it until %s", name, until.Format(time.RFC3339))
+		return say.Errorf(
+			"the server has stored %s, but has not locked it until %s, or these credentials may not read the lock "+
+				"(s3:GetObjectRetention)", name, until.Format(time.RFC3339),
+		)
 	}
 	return nil
 }
