@@ -70,7 +70,7 @@ func TestWormCommands(t *testing.T) {
 		t.Errorf("exported: %+v", view)
 	}
 	if out := must(t, append(env, "LC_ALL=es_ES.UTF-8"), "export", "--worm", exports); !strings.HasPrefix(
-		out, "no se ha escrito nada: la exportación de hoy ya existe, s3://exports/ledger/",
+		out, "no se ha escrito nada: la copia exportada de hoy ya existe, s3://exports/ledger/",
 	) {
 		t.Errorf("again: %s", out)
 	}
