@@ -34,11 +34,17 @@ func newPaired(t *testing.T, name string) *paired {
 	return p
 }
 
+// asks is the command that pairs an installation with another.
+func (p *paired) asks(with *paired) []string {
+	return []string{
+		"witness", "pair", with.base, "--data-dir", p.dir, "--witness-name", p.name, "--witness-url", "http://" + p.address,
+	}
+}
+
 // pair pairs an installation with another, whose fingerprint somebody has read out.
 func (p *paired) pair(t *testing.T, with *paired, fingerprint string) result {
 	t.Helper()
-	return integrity(t, nil, "witness", "pair", with.base, "--json", "--data-dir", p.dir, "--witness-name", p.name, "--yes",
-		fingerprint)
+	return integrity(t, nil, append(p.asks(with), "--json", "--yes", fingerprint)...)
 }
 
 // document reads what a service publishes about the parties that vouch for it.
@@ -61,8 +67,8 @@ func TestPairedWitnesses(t *testing.T) {
 		if wrong.code != cli.ExitNegative || !strings.Contains(wrong.errs, "nothing was written") {
 			t.Errorf("another fingerprint: %+v", wrong)
 		}
-		if asked := integrity(t, nil, "witness", "pair", other.base, "--data-dir", one.dir, "--witness-name", one.name); asked.
-			code == cli.ExitOK || !strings.Contains(asked.errs, "its fingerprint") {
+		if asked := integrity(t, nil, one.asks(other)...); asked.code == cli.ExitOK ||
+			!strings.Contains(asked.errs, "its fingerprint") {
 			t.Errorf("without an answer: %+v", asked)
 		}
 		for _, file := range []string{config.WitnessesFile, config.WitnessLogsFile} {

@@ -224,6 +224,15 @@ func (s *Signer) GoString() string { return s.String() }
 // and "+": every implementation reads ASCII alike.
 var logNamePattern = regexp.MustCompile(`^[!-*,-~]{1,512}$`)
 
+// CheckListedName checks the name of a witness or a log that stands in a list of the settings: a comma would end it
+// there, and a # at its start would make it a comment.
+func CheckListedName(name string) error {
+	if !logNamePattern.MatchString(name) || strings.Contains(name, ",") || name[0] == '#' {
+		return say.Errorf("name: must be 1 to 512 visible ASCII characters without + and comma, and must not begin with #")
+	}
+	return nil
+}
+
 // Signature types of C2SP signed-note: a log's own, and a witness's (C2SP tlog-cosignature, cosignature/v1).
 const (
 	noteEd25519        = 0x01

@@ -268,17 +268,19 @@ func (c *Config) LogList() (witness.Logs, error) {
 }
 
 // listed parses a setting that is a list or names a file with one. A text that contains mark is a list: every element
-// contains it, as every verifier key contains a plus sign.
+// contains it, as every verifier key contains a plus sign. Errors name the file, which no setting may name.
 func listed[T any](setting, text, mark string, parse func(string) (T, error)) (list T, err error) {
+	from := Prefix + setting
 	if text != "" && !strings.Contains(text, mark) {
-		var read []byte
-		if read, err = keyfiles.ReadFile(text); err != nil {
-			return list, say.Errorf("%s%s: %w", Prefix, setting, err)
+		path := text
+		read, err := keyfiles.ReadFile(path)
+		if err != nil {
+			return list, say.Errorf("%s: %w", from, err)
 		}
-		text = string(read)
+		from, text = path, string(read)
 	}
 	if list, err = parse(text); err != nil {
-		return list, say.Errorf("%s%s: %w", Prefix, setting, err)
+		return list, say.Errorf("%s: %w", from, err)
 	}
 	return list, nil
 }

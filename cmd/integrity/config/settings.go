@@ -8,7 +8,6 @@ import (
 	netmail "net/mail"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"integrityledger/cmd/integrity/internal/stream"
 	"integrityledger/cmd/integrity/mail"
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
 	"integrityledger/eventstore/transparency"
 )
@@ -230,14 +230,15 @@ func (c *Config) settings() []Setting {
 		{Name: "WITNESS_NAME",
 			value: checked(
 				&c.WitnessName,
-				"1 to 512 printable ASCII characters without space, plus sign and comma, such as ledger.example/witness",
-				witnessName,
+				"1 to 512 printable ASCII characters without space, plus sign and comma, the first not #, such as "+
+					"ledger.example/witness",
+				evidence.CheckListedName,
 			),
 			Help: "name of this installation as a witness of other logs, usually an address without the scheme; it is " +
 				"part of the verifier key"},
 		{Name: "WITNESS_URL", Needs: "WITNESS_NAME",
 			value: checked(
-				&c.WitnessURL, "an https address without user, query and fragment, or http on this machine",
+				&c.WitnessURL, "an https address without user, query, fragment and comma, or http on this machine",
 				transparency.CheckAddress,
 			),
 			Help: "public address of integrity witness, at which other logs submit their checkpoints; the service " +
@@ -373,16 +374,6 @@ func timestampAuthorities(text string) error {
 func witnessLogs(text string) error {
 	_, err := (&Config{WitnessLogs: text}).LogList()
 	return err
-}
-
-var witnessNamePattern = regexp.MustCompile(`^[!-*,-~]{1,512}$`)
-
-// witnessName checks a key name for a signed note. A comma is invalid because it would end the name in a list.
-func witnessName(text string) error {
-	if !witnessNamePattern.MatchString(text) || strings.Contains(text, ",") {
-		return errUnexpected
-	}
-	return nil
 }
 
 // oauthIssuer checks an identity provider's address (OpenID Connect Discovery, section 3). Plain http is invalid,

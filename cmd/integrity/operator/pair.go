@@ -8,8 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"io/fs"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -19,32 +20,46 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
 	"integrityledger/eventstore/outbound"
 	"integrityledger/eventstore/transparency"
-	"integrityledger/eventstore/transparency/witness"
 	"integrityledger/handlers/wire"
 )
 
 // peer is an installation that can be paired: its key as a witness, and the keys of its log.
 type peer struct {
+	base    string // address of its service
 	witness evidence.WitnessKey
 	address string // where it takes checkpoints
 	logs    []evidence.LogKey
 }
 
-// fingerprint is the SHA-256 over the verifier keys, one per line: the witness key, then the sorted log keys. It is
-// the same on both sides, so two people can compare it by telephone.
+// fingerprint is the SHA-256 over the address and the verifier keys, one per line: the witness key, then the sorted log
+// keys. It is the same on both sides, so two people can compare it by telephone.
 func (p peer) fingerprint() string {
 	lines := []string{}
 	for _, k := range p.logs {
 		lines = append(lines, k.VerifierKey+"\n")
 	}
 	slices.Sort(lines)
-	sum := sha256.Sum256([]byte(p.witness.VerifierKey + "\n" + strings.Join(lines, "")))
+	sum := sha256.Sum256([]byte(p.address + "\n" + p.witness.VerifierKey + "\n" + strings.Join(lines, "")))
 	return hex.EncodeToString(sum[:])
 }
+
+// origins returns the names of the peer's log, usually one.
+func (p peer) origins() (names []string) {
+	for _, k := range p.logs {
+		if !slices.Contains(names, k.Name) {
+			names = append(names, k.Name)
+		}
+	}
+	return names
+}
+
+// bare returns an address without the slashes at its end, which do not matter.
+func bare(address string) string { return strings.TrimRight(address, "/") }
 
 // spoken splits a fingerprint into groups that can be read out.
 func spoken(fingerprint string) string {
@@ -66,16 +81,23 @@ type PairView struct {
 	Fingerprint    string              `json:"fingerprint"`
 	OwnFingerprint string              `json:"ownFingerprint"`
 	Changed        []string            `json:"changed"` // files
+	Removed        []RemovedLine       `json:"removed"`
+}
+
+// RemovedLine is what a file named for the same installation before.
+type RemovedLine struct {
+	File string `json:"file"`
+	Line string `json:"line"` // a line of a list, or the verifier key of a witness that is no longer pinned
 }
 
 // WitnessPairCommand returns integrity witness pair.
 func WitnessPairCommand(shared *cli.App) *cobra.Command {
 	a := signingKeys{&app{shared}}
 	v := a.verb("witness pair", "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY", "WITNESSES", "WITNESS_LOGS", "WITNESS_NAME",
-		"WITNESS_KEY")
+		"WITNESS_URL", "WITNESS_KEY")
 	yes := v.Flags().String("yes", "", "the other installation's fingerprint, instead of the question")
 	return v.onSettings(func(ctx context.Context, cfg *config.Config) error {
-		own, err := a.ownPeer(cfg)
+		own, err := ownPeer(cfg)
 		if err != nil {
 			return err
 		}
@@ -83,32 +105,40 @@ func WitnessPairCommand(shared *cli.App) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if other.witness.VerifierKey == own.witness.VerifierKey {
-			return say.Errorf("%s is this installation itself", v.args[0])
+		switch {
+		case other.witness.VerifierKey == own.witness.VerifierKey:
+			return say.Errorf("%s is this installation itself", other.base)
+		case other.witness.Name == own.witness.Name:
+			return say.Errorf("%s has the same name as a witness as this installation: %s", other.base, own.witness.Name)
+		}
+		plan, err := planPair(cfg, other)
+		if err != nil {
+			return err
 		}
 		view := PairView{
 			Witness: other.witness, Address: other.address, LogKeys: other.logs, Fingerprint: other.fingerprint(),
-			OwnFingerprint: own.fingerprint(), Changed: []string{},
+			OwnFingerprint: own.fingerprint(), Changed: []string{}, Removed: plan.removed(),
 		}
+		a.describe(other, view)
 		if err := a.confirmed(v, view, *yes); err != nil {
 			return err
 		}
-		if view.Changed, err = writePair(cfg, other); err != nil {
+		if view.Changed, err = plan.write(cfg); err != nil {
 			return err
 		}
 		return v.print(view, pairText(view))
 	})
 }
 
-// ownPeer returns this installation's keys. It creates the witness key if it does not exist.
-func (a signingKeys) ownPeer(cfg *config.Config) (own peer, err error) {
-	if cfg.WitnessName == "" {
+// ownPeer returns this installation's keys.
+func ownPeer(cfg *config.Config) (own peer, err error) {
+	if cfg.WitnessName == "" || cfg.WitnessURL == "" {
 		return own, say.Errorf(
 			"set %sWITNESS_NAME and %sWITNESS_URL and restart the service first: the other installation reads both there",
 			config.Prefix, config.Prefix,
 		)
 	}
-	signer, err := witnessSigner(cfg)
+	signer, err := cfg.WitnessSource().WitnessSigner(cfg.WitnessName)
 	if err != nil {
 		return own, err
 	}
@@ -116,7 +146,7 @@ func (a signingKeys) ownPeer(cfg *config.Config) (own peer, err error) {
 	if err != nil {
 		return own, err
 	}
-	own.witness = signer.WitnessKey
+	own.witness, own.address = signer.WitnessKey, bare(cfg.WitnessURL)
 	for _, k := range trusted.LogKeys() {
 		if _, revoked := trusted.LogKeyRevocation(k); !revoked {
 			own.logs = append(own.logs, k)
@@ -130,21 +160,17 @@ func (a signingKeys) ownPeer(cfg *config.Config) (own peer, err error) {
 	return own, nil
 }
 
-// witnessSigner reads the witness key, and creates it in the data directory if it does not exist there.
-func witnessSigner(cfg *config.Config) (*witness.Signer, error) {
-	source := cfg.WitnessSource()
-	if err := source.EnsureWitnessKey(cfg.DataDir); err != nil {
-		return nil, err
-	}
-	return source.WitnessSigner(cfg.WitnessName)
-}
-
 // fetchPeer reads what an installation publishes about itself. Nothing of it is trusted yet.
 func fetchPeer(ctx context.Context, base string) (other peer, err error) {
-	base = strings.TrimRight(base, "/")
 	if err := transparency.CheckAddress(base); err != nil {
 		return other, say.Errorf("%s: %w", base, err)
 	}
+	at, err := url.Parse(base)
+	if err != nil {
+		return other, err
+	}
+	at.Host = strings.ToLower(at.Host) // the scheme is in lower case already
+	base = bare(at.String())
 	const path = "/api/public/log/independence"
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
 	if err != nil {
@@ -164,36 +190,94 @@ func fetchPeer(ctx context.Context, base string) (other peer, err error) {
 	if answer.StatusCode != http.StatusOK || json.Unmarshal(raw, &published) != nil {
 		return other, say.Errorf("%s answers %d without the keys of an installation", base+path, answer.StatusCode)
 	}
-	if published.Witness == nil || published.Witness.Address == nil {
+	return publishedPeer(base, published)
+}
+
+// publishedPeer checks what an installation publishes. Its names and its address will be lines of our settings, so they
+// must be what they seem.
+func publishedPeer(base string, published wire.Independence) (other peer, err error) {
+	other.base = base
+	if published.Witness == nil {
 		return other, say.Errorf(
-			"%s is not a witness of other logs yet: its operator must set %sWITNESS_NAME and %sWITNESS_URL and restart it", base,
-			config.Prefix, config.Prefix,
+			"%s publishes no witness key: its operator must set %sWITNESS_NAME, run integrity keys witness if the service does "+
+				"not run its own database, and restart the service",
+			base, config.Prefix,
+		)
+	}
+	if published.Witness.Address == nil {
+		return other, say.Errorf(
+			"%s publishes no address of its witness: its operator must set %sWITNESS_URL and restart the service", base,
+			config.Prefix,
 		)
 	}
 	if other.witness, err = evidence.ParseWitnessKey(published.Witness.VerifierKey); err != nil {
 		return other, say.Errorf("%s: %w", base, err)
 	}
-	other.address = *published.Witness.Address
+	other.address = bare(*published.Witness.Address)
 	if _, err := transparency.NewWitness(other.witness.VerifierKey, other.address); err != nil {
-		return other, err
+		return other, say.Errorf("%s: %w", base, err)
 	}
-	if strings.HasPrefix(base, "https:") && !strings.HasPrefix(other.address, "https:") {
-		return other, say.Errorf("%s: the address of its witness must be https too, but it is %q", base, other.address)
+	if err := checkReach(base, other.address); err != nil {
+		return other, err
 	}
 	for _, k := range published.LogKeys {
 		if k.Status != "trusted" {
 			continue
 		}
 		key, err := evidence.ParseLogKey(k.VerifierKey)
+		if err == nil {
+			err = evidence.CheckListedName(key.Name)
+		}
 		if err != nil {
 			return other, say.Errorf("%s: %w", base, err)
 		}
-		other.logs = append(other.logs, key)
+		if !slices.Contains(other.logs, key) {
+			other.logs = append(other.logs, key)
+		}
 	}
 	if len(other.logs) == 0 {
 		return other, say.Errorf("%s publishes no log key", base)
 	}
 	return other, nil
+}
+
+// checkReach refuses a witness address that leaves the way to the service: http if the service has https, or an address
+// of this machine or its link if the service is elsewhere. Addresses in private networks are accepted, because
+// companies have witnesses there.
+func checkReach(base, address string) error {
+	service, err := url.Parse(base)
+	if err != nil {
+		return err
+	}
+	to, err := url.Parse(address)
+	if err != nil {
+		return err
+	}
+	if service.Scheme == "https" && to.Scheme != "https" {
+		return say.Errorf("%s: the address of its witness must be https too, but it is %s", base, address)
+	}
+	host := strings.TrimSuffix(strings.ToLower(to.Hostname()), ".")
+	ip, _ := netip.ParseAddr(host) // the zero address of a name is none of these
+	ip = ip.Unmap()
+	if !domain.IsLoopbackHost(service.Hostname()) && (host == "localhost" || strings.HasSuffix(host, ".localhost") ||
+		ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() && ip.IsValid()) {
+		return say.Errorf("%s: the address of its witness must not be on this machine or its link, but it is %s", base, address)
+	}
+	return nil
+}
+
+// describe shows what will be configured, and what will be removed.
+func (a signingKeys) describe(other peer, view PairView) {
+	a.tell("the other installation   %s", other.base)
+	a.tell("  its witness            %s, %s", cli.Visible(other.witness.Name), cli.Visible(other.address))
+	for _, name := range other.origins() {
+		a.tell("  its log                %s", cli.Visible(name))
+	}
+	a.tell("  its fingerprint        %s", spoken(view.Fingerprint))
+	a.tell("  our own fingerprint    %s", spoken(view.OwnFingerprint))
+	for _, r := range view.Removed {
+		a.tell("  will be removed from %s: %s", r.File, cli.Visible(r.Line))
+	}
 }
 
 // confirmed asks whether the fingerprints are the same on both sides, unless --yes has the other one.
@@ -206,10 +290,7 @@ func (a signingKeys) confirmed(v *verb, view PairView, yes string) error {
 		}
 		return nil
 	}
-	a.tell("the other installation: %s, %s", view.Witness.Name, view.Address)
-	a.tell("  its fingerprint        %s", spoken(view.Fingerprint))
-	a.tell("  our own fingerprint    %s", spoken(view.OwnFingerprint))
-	a.tell("Call its operator. Let them read out both, as their own command shows them.")
+	a.tell("Call its operator. Let them read out both fingerprints, the address and the log, as their own command shows them.")
 	input := v.InOrStdin()
 	if f, ok := input.(*os.File); ok && !cli.IsTerminal(f) {
 		return say.Errorf("there is no terminal to ask on: give the other installation's fingerprint with --yes")
@@ -225,103 +306,20 @@ func (a signingKeys) confirmed(v *verb, view PairView, yes string) error {
 	return nil
 }
 
-// writePair lets the service ask the other witness, lets this witness cosign the other log, and pins the other's key.
-// It returns the changed files. A file that has the entry already is not changed.
-func writePair(cfg *config.Config, other peer) (changed []string, err error) {
-	changed = []string{}
-	witnesses, err := listFile("WITNESSES", cfg.Witnesses, "+", cfg.InDataDir(config.WitnessesFile))
-	if err != nil {
-		return nil, err
-	}
-	logs, err := listFile("WITNESS_LOGS", cfg.WitnessLogs, "+", cfg.InDataDir(config.WitnessLogsFile))
-	if err != nil {
-		return nil, err
-	}
-	source := cfg.SigningSource()
-	if err := source.Change(func(
-		_ keyfiles.Files, trusted *evidence.TrustedKeys,
-	) (*evidence.TrustedKeys, error) {
-		if slices.Contains(trusted.WitnessKeys(), other.witness) {
-			return trusted, nil
-		}
-		changed = append(changed, source.Trusted)
-		return trusted.AddWitnessKey(other.witness)
-	}); err != nil {
-		return nil, keyRefusal(err)
-	}
-	unlock, err := keyfiles.LockKeys(keyfiles.Absolute(cfg.DataDir))
-	if err != nil {
-		return changed, err
-	}
-	defer unlock()
-	lines := []string{}
-	for _, key := range other.logs {
-		lines = append(lines, key.VerifierKey)
-	}
-	wrote, err := addLines(logs, lines)
-	if err != nil {
-		return changed, err
-	}
-	if wrote {
-		changed = append(changed, logs)
-	}
-	if wrote, err = addLines(witnesses, []string{other.witness.VerifierKey + " " + other.address}); wrote {
-		changed = append(changed, witnesses)
-	}
-	return changed, err
-}
-
-// listFile returns the file of a setting that may also be a list.
-func listFile(setting, text, mark, standard string) (path string, err error) {
-	switch {
-	case text == "":
-		return standard, nil
-	case strings.Contains(text, mark):
-		return "", say.Errorf(
-			"%s%s is a list in the settings, which no command can change: write it to %s, one entry per line, and unset the "+
-				"variable", config.Prefix, setting, standard,
-		)
-	}
-	return text, nil
-}
-
-// addLines appends the lines that a file lacks. It creates the file.
-func addLines(path string, lines []string) (wrote bool, err error) {
-	text, err := keyfiles.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, err
-	}
-	created := err != nil
-	had := strings.Split(string(text), "\n")
-	for _, line := range lines {
-		if !slices.Contains(had, line) {
-			if len(text) > 0 && text[len(text)-1] != '\n' {
-				text = append(text, '\n')
-			}
-			text, wrote = append(append(text, line...), '\n'), true
-		}
-	}
-	switch {
-	case !wrote:
-		return false, nil
-	case created:
-		return true, keyfiles.WriteNew(path, text, 0o644)
-	}
-	return true, keyfiles.ReplaceKept(path, text, path)
-}
-
 func pairText(view PairView) say.Phrase {
 	var lines text
 	lines.Sayf("paired with %s\n", view.Witness.Name)
-	lines.Sayf("its fingerprint      %s\n", spoken(view.Fingerprint))
-	lines.Sayf("our own fingerprint  %s\n", spoken(view.OwnFingerprint))
+	for _, r := range view.Removed {
+		lines.Sayf("removed from %s: %s\n", r.File, cli.Visible(r.Line))
+	}
 	for _, path := range view.Changed {
 		lines.Sayf("wrote %s\n", path)
 	}
 	if len(view.Changed) == 0 {
 		lines.Sayf("nothing had to be written\n")
 	}
-	lines.Sayf("Now restart integrity serve, and start integrity witness or send it SIGHUP. The other operator runs " +
-		"the same command with the address of this service. Then /trust shows the cosignatures.\n")
+	lines.Sayf("If there are several servers, copy these files to each. Now restart integrity serve, and start integrity " +
+		"witness or send it SIGHUP. The other operator runs the same command with the address of this service. Then /trust " +
+		"shows the cosignatures.\n")
 	return lines
 }

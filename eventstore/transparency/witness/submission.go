@@ -13,27 +13,21 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
+	"integrityledger/eventstore/transparency"
 )
 
 // Logs holds the keys of the logs whose checkpoints are cosigned, by origin.
 type Logs map[string][]note.Verifier
-
-// comment matches comment lines. They are removed first, because commas in them do not separate entries.
-var comment = regexp.MustCompile(`(?m)^[\t ]*#.*$`)
 
 // ParseLogs reads logs, one per line or separated by commas: a verifier key (C2SP signed-note, Ed25519) and, if the
 // origin is not the key's name, a space and the origin. A log with several keys has several lines. Lines that begin
 // with # are comments.
 func ParseLogs(text string) (Logs, error) {
 	logs := Logs{}
-	for line := range strings.FieldsFuncSeq(comment.ReplaceAllString(text, ""), func(c rune) bool {
-		return c == ',' || c == '\n'
-	}) {
-		if line = strings.TrimSpace(line); line == "" {
-			continue
-		}
-		text, origin, _ := strings.Cut(line, " ")
+	for entry := range transparency.Entries(text) {
+		text, origin, _ := strings.Cut(entry, " ")
 		key, err := note.NewVerifier(text)
 		if err != nil {
 			return nil, say.Errorf(
@@ -41,6 +35,9 @@ func ParseLogs(text string) (Logs, error) {
 					"differs from that name, a space and the origin: %w",
 				err,
 			)
+		}
+		if err := evidence.CheckListedName(key.Name()); err != nil {
+			return nil, say.Errorf("%s: %w", strconv.QuoteToASCII(key.Name()), err)
 		}
 		origin = cmp.Or(strings.TrimSpace(origin), key.Name())
 		if slices.ContainsFunc(logs[origin], func(k note.Verifier) bool {
