@@ -496,6 +496,15 @@ func TestPairKeepsFiles(t *testing.T) {
 		}
 	}
 	h, s := newHome(t), newStranger(t, "b.example/witness", "b.example/log")
+	h.paired(s)
+	byHand := newWitnessKey(t, "hand.example/w").VerifierKey + " https://hand.example"
+	h.write(config.WitnessesFile, strings.TrimSuffix(h.read(config.WitnessesFile), "\n")+", "+byHand+"\n")
+	for _, address := range []string{"http://127.0.0.1:4", "http://127.0.0.1:5"} {
+		s.cosigns(s.witnessKey(), address)
+		h.paired(s)
+		h.has([]string{byHand, s.entry()}, s.keys(), s.witnessKey())
+	}
+	h, s = newHome(t), newStranger(t, "b.example/witness", "b.example/log")
 	h.write("kept", "# nothing\n")
 	h.check(os.Symlink("kept", h.path(config.WitnessesFile)))
 	h.paired(s)

@@ -252,11 +252,11 @@ func (l *peerList) replace(lines []string, base string, own func(entry, pairedWi
 			left = append(left, entry)
 		}
 		switch len(left) {
-		case 0: // the comment goes with the line
 		case len(entries):
 			l.text += note + line
-		default:
-			l.text += note + strings.Join(left, ", ") + "\n"
+		case 0: // the comment goes with the line
+		default: // and does not speak of the rest
+			l.text += strings.Join(left, ", ") + "\n"
 		}
 		note, service = "", ""
 	}
