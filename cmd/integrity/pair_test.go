@@ -188,3 +188,20 @@ func TestPairedWitnesses(t *testing.T) {
 		t.Errorf("%+v %+v, known %d", view.Witnesses[0].Refusal, view.Witnesses[0].Cosignature, known)
 	}
 }
+
+// TestWitnessWithoutLogs: the error names the file that pairing writes.
+func TestWitnessWithoutLogs(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	must(t, nil, "keys", "witness", "--data-dir", dir, "--witness-name", "a.example/witness")
+	r := integrity(t, nil, "witness", "--data-dir", dir, "--witness-name", "a.example/witness", "--witness-listen", "127.0.0.1:0")
+	if r.code != cli.ExitFailed || !strings.Contains(r.errs, filepath.Join(dir, config.WitnessLogsFile)) ||
+		!strings.Contains(r.errs, "integrity witness pair") {
+		t.Errorf("%+v", r)
+	}
+	write(t, filepath.Join(dir, config.WitnessLogsFile), "x\n")
+	r = integrity(t, nil, "witness", "--data-dir", dir, "--witness-name", "a.example/witness", "--witness-listen", "127.0.0.1:0")
+	if r.code != cli.ExitFailed || !strings.Contains(r.errs, filepath.Join(dir, config.WitnessLogsFile)+": ") {
+		t.Errorf("a fault in the file: %+v", r)
+	}
+}

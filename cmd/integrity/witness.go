@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -148,7 +149,11 @@ func (w *witnessing) load() error {
 		return err
 	}
 	if len(logs) == 0 {
-		return say.Errorf("set %sWITNESS_LOGS (--witness-logs) to the verifier keys of the logs to cosign", config.Prefix)
+		return say.Errorf(
+			"there are no logs to cosign: %s must name their verifier keys, which integrity witness pair writes there, or "+
+				"%sWITNESS_LOGS (--witness-logs) must",
+			cmp.Or(w.cfg.WitnessLogs, w.cfg.InDataDir(config.WitnessLogsFile)), config.Prefix,
+		)
 	}
 	if w.cfg.Encrypted() {
 		pair, err := w.cfg.LoadCertificate()

@@ -26,7 +26,7 @@ func (d *doctor) witnesses() {
 	}
 	alone, err := onlyOperator(&d.cfg)
 	if err != nil {
-		d.fail(check, said(err), say.Sentencef("correct the variable"))
+		d.fail(check, said(err), say.Sentencef("correct the variable or the file"))
 		return
 	}
 	if alone {

@@ -109,7 +109,7 @@ func WitnessPairCommand(shared *cli.App) *cobra.Command {
 		case other.witness.VerifierKey == own.witness.VerifierKey:
 			return say.Errorf("%s is this installation itself", other.base)
 		case other.witness.Name == own.witness.Name:
-			return say.Errorf("%s has the same name as a witness as this installation: %s", other.base, own.witness.Name)
+			return say.Errorf("%s uses the witness name of this installation: %s", other.base, own.witness.Name)
 		}
 		plan, err := planPair(cfg, other)
 		if err != nil {
@@ -254,14 +254,14 @@ func checkReach(base, address string) error {
 		return err
 	}
 	if service.Scheme == "https" && to.Scheme != "https" {
-		return say.Errorf("%s: the address of its witness must be https too, but it is %s", base, address)
+		return say.Errorf("%s: the address of its witness must be https too, but it is %q", base, address)
 	}
 	host := strings.TrimSuffix(strings.ToLower(to.Hostname()), ".")
 	ip, _ := netip.ParseAddr(host) // the zero address of a name is none of these
 	ip = ip.Unmap()
 	if !domain.IsLoopbackHost(service.Hostname()) && (host == "localhost" || strings.HasSuffix(host, ".localhost") ||
 		ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() && ip.IsValid()) {
-		return say.Errorf("%s: the address of its witness must not be on this machine or its link, but it is %s", base, address)
+		return say.Errorf("%s: the address of its witness must not be on this machine or its link, but it is %q", base, address)
 	}
 	return nil
 }
