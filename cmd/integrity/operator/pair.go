@@ -257,11 +257,13 @@ func checkReach(base, address string) error {
 		return say.Errorf("%s: the address of its witness must be https too, but it is %q", base, address)
 	}
 	host := strings.TrimSuffix(strings.ToLower(to.Hostname()), ".")
-	ip, _ := netip.ParseAddr(host) // the zero address of a name is none of these
+	ip, _ := netip.ParseAddr(host) // the zero address if the host is a name
 	ip = ip.Unmap()
 	if !domain.IsLoopbackHost(service.Hostname()) && (host == "localhost" || strings.HasSuffix(host, ".localhost") ||
 		ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() && ip.IsValid()) {
-		return say.Errorf("%s: the address of its witness must not be on this machine or its link, but it is %q", base, address)
+		return say.Errorf(
+			"%s: the address of its witness must not be on this machine or its link, but it is %q", base, address,
+		)
 	}
 	return nil
 }
@@ -290,7 +292,8 @@ func (a signingKeys) confirmed(v *verb, view PairView, yes string) error {
 		}
 		return nil
 	}
-	a.tell("Call its operator. Let them read out both fingerprints, the address and the log, as their own command shows them.")
+	a.tell("Call its operator. Let them read out both fingerprints, the address and the log, as their own command shows " +
+		"them.")
 	input := v.InOrStdin()
 	if f, ok := input.(*os.File); ok && !cli.IsTerminal(f) {
 		return say.Errorf("there is no terminal to ask on: give the other installation's fingerprint with --yes")
@@ -318,8 +321,8 @@ func pairText(view PairView) say.Phrase {
 	if len(view.Changed) == 0 {
 		lines.Sayf("nothing had to be written\n")
 	}
-	lines.Sayf("If there are several servers, copy these files to each. Now restart integrity serve, and start integrity " +
-		"witness or send it SIGHUP. The other operator runs the same command with the address of this service. Then /trust " +
-		"shows the cosignatures.\n")
+	lines.Sayf("If there are several servers, copy these files to each. Now restart integrity serve, and start " +
+		"integrity witness or send it SIGHUP. The other operator runs the same command with the address of this service. " +
+		"Then /trust shows the cosignatures.\n")
 	return lines
 }

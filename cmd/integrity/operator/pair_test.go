@@ -79,7 +79,7 @@ func (h *home) write(name, text string) {
 	h.check(os.WriteFile(h.path(name), []byte(text), 0o600))
 }
 
-// read returns a file, or an empty string if there is none.
+// read returns a file, or an empty string if it does not exist.
 func (h *home) read(name string) string {
 	h.Helper()
 	text, err := os.ReadFile(h.path(name))

@@ -50,9 +50,9 @@ func planPair(cfg *config.Config, other peer) (p pairing, err error) {
 		return p, err
 	}
 	for _, k := range trusted.WitnessKeys() {
-		if k != other.witness && (k.Name == other.witness.Name || slices.ContainsFunc(p.witnesses.removed, func(line string) bool {
-			return strings.HasPrefix(line, k.VerifierKey+" ")
-		})) {
+		listed := func(line string) bool { return strings.HasPrefix(line, k.VerifierKey+" ") }
+		if k != other.witness &&
+			(k.Name == other.witness.Name || slices.ContainsFunc(p.witnesses.removed, listed)) {
 			p.unpinned = append(p.unpinned, k)
 		}
 	}
@@ -73,7 +73,8 @@ func (p *pairing) replaceWitness() error {
 		}
 		return same || pairedWith == p.other.base, nil
 	}
-	if err := p.witnesses.replace([]string{p.other.witness.VerifierKey + " " + p.other.address}, p.other.base, own); err != nil {
+	line := p.other.witness.VerifierKey + " " + p.other.address
+	if err := p.witnesses.replace([]string{line}, p.other.base, own); err != nil {
 		return err
 	}
 	_, err := transparency.ParseWitnesses(p.witnesses.text)
@@ -184,8 +185,8 @@ func (p *pairing) write(cfg *config.Config) (changed []string, err error) {
 	return changed, nil
 }
 
-// peerList is the file of a list of witnesses or logs. A comment before each line that pairing wrote names the service that
-// it was written for.
+// peerList is the file of a list of witnesses or logs. A comment before each line that pairing wrote names the service
+// that it was written for.
 type peerList struct {
 	path           string
 	was, text      string
