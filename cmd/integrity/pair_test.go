@@ -189,6 +189,27 @@ func TestPairedWitnesses(t *testing.T) {
 	}
 }
 
+// TestOwnWitnessWithExternalDatabase: a service without its own database creates no witness key, because each of several
+// servers would create another. It publishes the one of integrity keys witness.
+func TestOwnWitnessWithExternalDatabase(t *testing.T) {
+	t.Parallel()
+	dir, _ := keyDir(t)
+	env := []string{
+		"INTEGRITY_DATABASE_URL=" + foreignDatabase(t.Context(), t), "INTEGRITY_DATA_DIR=" + dir,
+		"INTEGRITY_WITNESS_NAME=a.example/witness", "INTEGRITY_WITNESS_URL=https://witness.a.example",
+	}
+	must(t, env, "migrate", "--issuer", "a.example")
+	p := &paired{running: surroundings{env: env}.start(t, dir)}
+	if view := p.document(t); view.Witness != nil || !strings.Contains(readLog(t, p.running), "integrity keys witness") {
+		t.Errorf("%+v", view.Witness)
+	}
+	key := strings.TrimSpace(must(t, env, "keys", "witness"))
+	hangUp(t, p.running)
+	if own := p.document(t).Witness; own == nil || own.VerifierKey != key || *own.Address != "https://witness.a.example" {
+		t.Errorf("%+v, not %s", own, key)
+	}
+}
+
 // TestWitnessWithoutLogs: the error names the file that pairing writes.
 func TestWitnessWithoutLogs(t *testing.T) {
 	t.Parallel()
