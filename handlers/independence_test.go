@@ -109,15 +109,17 @@ func TestIndependence(t *testing.T) {
 	alpha := stamptest.New(t, "alpha")
 	stamper, err := transparency.NewTimestampAuthority(alpha.Name, alpha.URL)
 	check(t, err)
-	var own atomic.Pointer[wire.OwnWitness]
+	var own atomic.Pointer[string]
+	own.Store(new(string))
+	parties := action.Parties{
+		Witnesses: []*transparency.Witness{a.Witness, b.Witness}, Authorities: []*transparency.TimestampAuthority{stamper},
+		Custody: func() wire.KeyCustody {
+			return wire.KeyCustody{SigningKey: wire.CustodyAgent, LogKey: wire.CustodyFile}
+		},
+		OwnKey: func() string { return *own.Load() },
+	}
 	s := open(t, options{config: func(c *handlers.Config) {
-		c.Parties = action.Parties{
-			Witnesses: []*transparency.Witness{a.Witness, b.Witness}, Authorities: []*transparency.TimestampAuthority{stamper},
-			Custody: func() wire.KeyCustody {
-				return wire.KeyCustody{SigningKey: wire.CustodyAgent, LogKey: wire.CustodyFile}
-			},
-			Witness: own.Load,
-		}
+		c.Parties = parties
 		c.Relationship = map[evidence.Language]string{evidence.Spanish: "Dicho.", evidence.English: "Disclosed."}
 	}})
 	first := s.registered("a", 1, "one")
@@ -132,6 +134,12 @@ func TestIndependence(t *testing.T) {
 	keys := *s.keys.Load()
 	keys.Trusted = trusted
 	s.keys.Store(&keys)
+
+	if parties.Alone(trusted) || !(action.Parties{Witnesses: []*transparency.Witness{b.Witness}}).Alone(trusted) ||
+		(action.Parties{Authorities: parties.Authorities}).Alone(trusted) ||
+		!(action.Parties{Authorities: parties.Authorities}).Alone(nil) {
+		t.Error("who counts depends on what is configured and pinned")
+	}
 
 	view := s.independence("no checkpoint", func(v wire.Independence) bool { return v.State == wire.LogEmpty })
 	if view.Checkpoint != nil || len(view.Witnesses) != 2 || view.Witnesses[0].Cosignature != nil ||
@@ -172,13 +180,23 @@ func TestIndependence(t *testing.T) {
 	if !stamp.Configured || !stamp.Pinned || stamp.Stamp == nil || !stamp.Stamp.Newest || len(stamp.CertificateSHA256) == 0 {
 		t.Errorf("authority: %+v", stamp)
 	}
+	// Verifiers do not count a witness until its key is pinned, and neither does the page.
+	s.eventually("one witness and an authority", func() bool {
+		return strings.HasPrefix(s.vouched(first), "1 witness cosigned a log state that contains this record. This record ")
+	})
+	keys = *s.keys.Load()
+	keys.Trusted, err = trusted.AddWitnessKey(b.key)
+	check(t, err)
+	s.keys.Store(&keys)
 	s.eventually("two witnesses and an authority", func() bool {
 		got := s.vouched(first)
-		return strings.HasPrefix(got, "Cosigned by 2 witnesses configured besides this service. Existed before ") &&
-			strings.HasSuffix(got, " UTC according to alpha.")
+		return strings.HasPrefix(
+			got, "2 witnesses cosigned a log state that contains this record. This record existed before ",
+		) && strings.HasSuffix(got, " UTC according to alpha.")
 	})
 	spanish := string(s.page("/integrity/" + first + "?lang=es").body)
-	if !strings.Contains(spanish, "Cofirmado por 2 testigos configurados además de este servicio. Existía antes del ") {
+	if !strings.Contains(spanish, "2 testigos han cofirmado un estado del registro de transparencia que contiene este "+
+		"registro. Este registro existía antes del ") {
 		t.Error("the Spanish page does not count witnesses")
 	}
 
@@ -198,13 +216,14 @@ func TestIndependence(t *testing.T) {
 	if _, ok := b.key.CosignedAt(view.Witnesses[1].Cosignature.Note, time.Now()); !ok {
 		t.Errorf("the earlier cosignature cannot be checked: %s", view.Witnesses[1].Cosignature.Note)
 	}
-	s.vouches(second, "Cosigned by 1 witness configured besides this service.")
-	if got := s.vouched(first); !strings.HasPrefix(got, "Cosigned by 2 witnesses") {
+	const one = "1 witness cosigned a log state that contains this record."
+	s.vouches(second, one)
+	if got := s.vouched(first); !strings.HasPrefix(got, "2 witnesses cosigned") {
 		t.Errorf("the first record: %q", got)
 	}
 	page := string(s.page("/en/trust").body)
 	for _, words := range []string{
-		"1 of 2 witnesses configured besides this service have cosigned the newest checkpoint.",
+		"Of the witnesses that count, 1 of 2 cosigned the newest checkpoint.",
 		"It has NOT cosigned the newest checkpoint.", "the witness did not answer, or is out of order.",
 		a.key.FingerprintSHA256(), stamp.CertificateSHA256[0], "In an agent outside the process.", "Disclosed.",
 		view.SigningKeys[0].FingerprintSHA256,
@@ -214,15 +233,23 @@ func TestIndependence(t *testing.T) {
 		}
 	}
 
-	// A witness of this installation's own does not count.
-	own.Store(&wire.OwnWitness{
-		Name: a.key.Name, VerifierKey: a.key.VerifierKey, FingerprintSHA256: a.key.FingerprintSHA256(),
-	})
+	// A witness with this installation's own key does not count, even if the installation has no name as a witness.
+	own.Store(new(a.key.FingerprintSHA256()))
 	s.vouches(second, alone)
-	if v := s.independence("own", func(wire.Independence) bool { return true }); !v.Witnesses[0].Own || v.Witness == nil {
+	if v := s.independence("own", func(wire.Independence) bool { return true }); !v.Witnesses[0].Own ||
+		!(action.Parties{Witnesses: []*transparency.Witness{a.Witness}, OwnKey: parties.OwnKey}).Alone(trusted) {
 		t.Errorf("own witness: %+v", v.Witnesses[0])
 	}
-	own.Store(nil)
+	own.Store(new(string))
+
+	// A witness that was removed from the settings does not count any more, although it is still pinned.
+	parties.Witnesses[0] = newOtherWitness(t, "c.example/witness").Witness
+	s.vouches(second, alone)
+	if v := s.independence("removed", func(wire.Independence) bool { return true }); v.Witnesses[2].Configured ||
+		v.Witnesses[2].Cosignature == nil {
+		t.Errorf("a removed witness: %+v", v.Witnesses[2])
+	}
+	parties.Witnesses[0] = a.Witness
 
 	// What does not verify is not shown: a forged cosignature, and a token of another checkpoint.
 	s.owner(
@@ -234,7 +261,56 @@ func TestIndependence(t *testing.T) {
 		t.Error("a token that does not verify is shown")
 	}
 	s.vouches(second, alone)
-	s.vouches(first, "Cosigned by 1 witness configured besides this service.")
+	s.vouches(first, one)
+}
+
+// A token over a tree that is not the beginning of this one vouches for nothing, whatever its size.
+func TestIndependenceOfAnotherTree(t *testing.T) {
+	alpha := stamptest.New(t, "alpha")
+	other, s := open(t, options{}), open(t, options{})
+	signer, err := transparency.NewSigner(transparency.LogName(s.Installation.Issuer), evidence.GenerateSigner())
+	check(t, err)
+	for _, s := range []*service{other, s} {
+		keys := *s.keys.Load()
+		keys.Trusted = s.trusting([]*transparency.Signer{signer}, alpha)
+		s.keys.Store(&keys)
+	}
+	id := s.registered("b", 1, "two")
+	s.publish(signer, nil)
+	var within, beyond bool
+	take := func() {
+		var size, newest int64
+		var at time.Time
+		var note string
+		var token []byte
+		check(t, other.Pool.QueryRow(context.Background(), `SELECT tree_size, gen_time, checkpoint, token FROM log_timestamps
+			ORDER BY tree_size DESC LIMIT 1`).Scan(&size, &at, &note, &token))
+		check(t, s.Pool.QueryRow(context.Background(), `SELECT size FROM transparency_checkpoint`).Scan(&newest))
+		within, beyond = within || size <= newest, beyond || size > newest
+		_, err := s.Pool.Exec(context.Background(), `INSERT INTO log_timestamps
+			(tree_size, authority, gen_time, checkpoint, token) VALUES ($1, 'alpha', $2, $3, $4)`, size, at, note, token)
+		check(t, err)
+	}
+	other.registered("a", 1, "one")
+	other.publish(signer, nil, alpha)
+	take()
+	other.registered("b", 1, "one")
+	other.publish(signer, nil, alpha)
+	take()
+	if !within || !beyond {
+		t.Fatal("one token must be of a tree as large as this one, and one of a larger tree")
+	}
+	s.vouches(id, alone)
+	if v := s.independence("published", func(v wire.Independence) bool { return v.State == wire.LogPublished }); v.
+		TimestampAuthorities[0].Stamp != nil {
+		t.Errorf("a token over another tree: %+v", v.TimestampAuthorities[0].Stamp)
+	}
+	if page := string(s.page("/en/trust").body); !strings.Contains(page, "Only this service vouches for its newest") {
+		t.Error("the page counts a token over another tree")
+	}
+	if _, e := s.stamped(id, ""); e.Inclusion == nil || e.Timestamps != nil {
+		t.Errorf("evidence with a token over another tree: %+v", e)
+	}
 }
 
 // If the tree cannot be read, the page of a record is as fast as before and says nothing, and the page of trust says so.

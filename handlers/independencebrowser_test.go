@@ -30,7 +30,9 @@ func TestTrustPageLooks(t *testing.T) {
 		Name: lost.key.Name, VerifierKey: lost.key.VerifierKey, FingerprintSHA256: lost.key.FingerprintSHA256(),
 		Address: &address,
 	})
-	w.config.Parties = action.Parties{Witnesses: []*transparency.Witness{lost.Witness}, Witness: own.Load}
+	w.config.Parties = action.Parties{
+		Witnesses: []*transparency.Witness{lost.Witness}, Witness: own.Load, OwnKey: lost.key.FingerprintSHA256,
+	}
 	w.use(handlers.New(w.config))
 	p := w.tab()
 	for _, prefix := range []string{"", "/en"} {

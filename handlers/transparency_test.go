@@ -69,8 +69,11 @@ func (s *service) publish(
 		check(s.t, err)
 		stamps, err := transparency.ReadStamps(context.Background(), s.Pool, nil)
 		check(s.t, err)
+		log, err := (&transparency.Reader{Pool: s.Pool}).Vouched(context.Background())
+		check(s.t, err)
 		for w, cosigns := range witnesses {
-			if cosigns && status.Cosigned[w.Name()] != status.Published || !cosigns && w.Refusal() == nil {
+			if _, refused := log.Refused[w.Key().VerifierKey]; cosigns && status.Cosigned[w.Name()] != status.Published ||
+				!cosigns && !refused {
 				return false
 			}
 		}

@@ -33,8 +33,8 @@ func connect(t *testing.T, url string) *pgx.Conn {
 func shardless() []string {
 	return []string{
 		"ledger", "oauth_subjects", "goose_db_version", "applied_migrations", "transparency_tree", "transparency_tiles",
-		"transparency_runs", "transparency_checkpoint", "transparency_cosignatures", "transparency_keys", "log_timestamps",
-		"witness_logs", "witness_split_views", "processes",
+		"transparency_runs", "transparency_checkpoint", "transparency_cosignatures", "transparency_refusals",
+		"transparency_keys", "log_timestamps", "witness_logs", "witness_split_views", "processes",
 	}
 }
 

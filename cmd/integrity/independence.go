@@ -14,6 +14,7 @@ import (
 type independence struct {
 	custody atomic.Pointer[wire.KeyCustody]
 	witness atomic.Pointer[wire.OwnWitness] // nil: this installation is not a witness
+	ownKey  atomic.Pointer[string]          // fingerprint of its key as a witness, under any name; empty if it has none
 }
 
 // loadCustody notes where the private keys are kept, and this installation's key as a witness.
@@ -43,22 +44,27 @@ func (s *service) loadCustody() {
 		}
 	}
 	s.witness.Store(own)
+	fingerprint, err := s.cfg.WitnessSource().WitnessFingerprint()
+	if err != nil {
+		s.log.Warn("a witness with this installation's own key cannot be told from others", "reason", err)
+	}
+	s.ownKey.Store(&fingerprint)
 }
 
-// parties are shown at /trust.
+// parties are shown at /trust. The custody must be loaded.
 func (s *service) parties() handlers.Parties {
-	s.loadCustody()
 	return handlers.Parties{
 		Witnesses: s.tree.witnesses, Authorities: s.tree.authorities,
 		Custody: func() wire.KeyCustody { return *s.custody.Load() },
 		Witness: s.witness.Load,
+		OwnKey:  func() string { return *s.ownKey.Load() },
 	}
 }
 
 // warnOfIndependence warns at startup if no other party vouches for the records.
 func (s *service) warnOfIndependence() {
-	if s.cfg.Transparency && len(s.tree.witnesses) == 0 && len(s.tree.authorities) == 0 {
-		s.log.Warn("only this service vouches for its records: no witness and no timestamp authority is configured; see " +
-			s.cfg.BaseURL + "/en/developers/operating/independence")
+	if s.cfg.Transparency && s.parties().Alone(s.keys.Load().Trusted) {
+		s.log.Warn("only this service vouches for its records: no witness other than itself and no timestamp authority is " +
+			"both configured and pinned; see " + s.cfg.BaseURL + "/en/developers/operating/independence")
 	}
 }

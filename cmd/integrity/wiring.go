@@ -326,6 +326,7 @@ func (s assembly) handler(closing <-chan struct{}) (http.Handler, error) {
 	if s.asDemo {
 		address, printLink = demo.Email, s.printDemoLink
 	}
+	s.loadCustody()
 	return handlers.New(handlers.Config{
 		Edge:   around,
 		Ledger: s.ledger,

@@ -3,6 +3,7 @@ package transparency
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -154,18 +155,23 @@ func (k *Keeper) askFirst(ctx context.Context, grown checkpoint) error {
 			err := say.Errorf("the witness %s has seen a tree of %d leaves, but the transparency log has %d (if the "+
 				"witness is wrong, remove it from INTEGRITY_WITNESSES and restart)",
 				name, largest, grown.size)
-			for _, w := range k.Witnesses {
-				if w.Name() == name {
-					w.refuse(OtherHistory, grown.size, k.Now())
-				}
-			}
 			k.Guard.Missing(eventstore.ByWitness, err.Error())
-			return say.Errorf("nothing is signed: %w", err)
+			return say.Errorf("nothing is signed: %w", errors.Join(err, k.storeLarger(ctx, name, grown.size, err)))
 		}
 	}
 	k.Guard.Found(eventstore.ByWitness)
 	k.asked = &timeline
 	return nil
+}
+
+// storeLarger stores that a witness has seen a larger tree than this one.
+func (k *Keeper) storeLarger(ctx context.Context, name string, size int64, larger error) error {
+	w := k.Witnesses[slices.IndexFunc(k.Witnesses, func(w *Witness) bool { return w.Name() == name })]
+	old, _, err := k.lastCosigned(ctx, w)
+	if err == nil {
+		err = k.storeRefusal(ctx, w, size, refusedSince(old, refused{OtherHistory, larger}))
+	}
+	return err
 }
 
 // seenByWitnesses returns the size of the largest tree that any witness claims to have seen, and its name.

@@ -1,11 +1,13 @@
 package transparency
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"time"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 )
 
 // RefusalReason says why a witness has not cosigned a checkpoint.
@@ -15,18 +17,18 @@ type RefusalReason string
 const (
 	Unreachable   RefusalReason = "unreachable"    // no answer, or one that says that the witness is out of order
 	NotAccepted   RefusalReason = "refused"        // it refuses the request, such as for a log that it does not know
-	OtherHistory  RefusalReason = "other-history"  // the checkpoint does not continue what it cosigned
+	OtherHistory  RefusalReason = "other-history"  // it says that the checkpoint does not continue what it cosigned
 	NoCosignature RefusalReason = "no-cosignature" // its answer has no valid cosignature
 )
 
-// Refusal is the last failure of a witness, as far as this process knows.
+// Refusal is the last failure of a witness. All processes see the failures that one of them stores.
 type Refusal struct {
 	Reason   RefusalReason
 	TreeSize int64 // of the checkpoint
 	At       time.Time
 }
 
-// refused is an error with its reason.
+// refused is an error with its reason. Other errors are not the witness's.
 type refused struct {
 	reason RefusalReason
 	error
@@ -34,20 +36,26 @@ type refused struct {
 
 func (e refused) Unwrap() error { return e.error }
 
-func reasonOf(err error) RefusalReason {
-	if known, ok := errors.AsType[refused](err); ok {
-		return known.reason
-	}
+// refusedSince returns the error with which a witness has refused a checkpoint, or err if the witness has not. A witness
+// cannot refuse a checkpoint for its own history if no cosignature of its is known.
+func refusedSince(old int64, err error) error {
+	known, told := errors.AsType[refused](err)
 	if errors.Is(err, errSeenOther) { // of the size that it was said to have seen
-		return OtherHistory
+		known, told = refused{OtherHistory, err}, true
 	}
-	return Unreachable
+	switch {
+	case !told:
+		return err
+	case known.reason == OtherHistory && old == 0:
+		known.reason = NotAccepted
+	}
+	return known
 }
 
 // reasonOfStatus reads a status of C2SP tlog-witness.
 func reasonOfStatus(status int) RefusalReason {
 	switch {
-	case status == http.StatusUnprocessableEntity || status == http.StatusConflict:
+	case status == http.StatusUnprocessableEntity:
 		return OtherHistory
 	case status >= http.StatusInternalServerError || status == http.StatusTooManyRequests:
 		return Unreachable
@@ -55,12 +63,22 @@ func reasonOfStatus(status int) RefusalReason {
 	return NotAccepted
 }
 
-func (w *Witness) refuse(reason RefusalReason, size int64, now time.Time) {
-	w.refusal.Store(&Refusal{reason, size, now})
+const storeRefused = `INSERT INTO transparency_refusals (witness, size, reason, refused_at) VALUES ($1, $2, $3, $4)
+	ON CONFLICT (witness) DO UPDATE SET size = excluded.size, reason = excluded.reason, refused_at = excluded.refused_at`
+
+// storeRefusal stores the failure of a witness to cosign a checkpoint. It does nothing if the error is not the witness's.
+func (k *Keeper) storeRefusal(ctx context.Context, w *Witness, size int64, failure error) error {
+	known, told := errors.AsType[refused](failure)
+	if !told {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	if _, err := k.Pool.Exec(ctx, storeRefused, w.key.VerifierKey, size, string(known.reason), k.Now()); err != nil {
+		return say.Errorf("store the failure of a witness: %w", err)
+	}
+	return nil
 }
 
 // Key returns its key.
 func (w *Witness) Key() evidence.WitnessKey { return w.key }
-
-// Refusal returns its last failure in this process, nil if it has not failed since its last cosignature.
-func (w *Witness) Refusal() *Refusal { return w.refusal.Load() }

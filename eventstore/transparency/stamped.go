@@ -28,7 +28,11 @@ type Stamp struct {
 	Token      []byte    // a TimeStampToken in DER
 }
 
-const stampColumns = `tree_size, authority, gen_time, checkpoint, token`
+const (
+	stampColumns = `tree_size, authority, gen_time, checkpoint, token`
+	// stampWithin skips tokens over a larger tree than the published one, which must be of another history.
+	stampWithin = `tree_size <= (SELECT size FROM transparency_checkpoint WHERE id = 1)`
+)
 
 // Timestamps lists the tokens of checkpoints with more than after leaves, by tree size and authority. It returns limit
 // tokens if there are enough, and all further tokens of the last size.
@@ -51,21 +55,22 @@ func (s Stamp) compare(other Stamp) int {
 // Stamped returns, for each authority, its token of the earliest checkpoint that contains the event at a position of a
 // shard. The caller passes the event's leaf (domain.Event.Leaf). The result is ordered by checkpoint, smallest first,
 // each with a proof that it contains the leaf. A token under a log key that was already revoked is skipped, as
-// verifiers do, because a later token may count. Proofs are checked before they are returned, but tokens are not. If
-// there are more than evidence has room for, the earliest are returned. Concurrent calls share a round trip. The error
-// may be ErrNotIntegrated.
+// verifiers do, because a later token may count. A token over a tree that is not the beginning of this one is skipped
+// too. Proofs are checked before they are returned, but tokens are not. If there are more than evidence has room for,
+// the earliest are returned. Concurrent calls share a round trip. The error may be ErrNotIntegrated.
 func (r *Reader) Stamped(
 	ctx context.Context, shard domain.Shard, position int64, leaf []byte,
 ) ([]evidence.Timestamp, error) {
-	stamped, err := r.stamped(ctx, shard, position, leaf)
+	stamped, err := r.stamped(ctx, shard, position, leaf, false)
 	if errors.Is(err, errChanged) {
-		return r.stamped(ctx, shard, position, leaf) // once more, now that the outdated tree is forgotten
+		return r.stamped(ctx, shard, position, leaf, true) // once more, now that the outdated tree is forgotten
 	}
 	return stamped, err
 }
 
+// stamped skips tokens over another tree only on request, because it must compute the root of each tree for that.
 func (r *Reader) stamped(
-	ctx context.Context, shard domain.Shard, position int64, leaf []byte,
+	ctx context.Context, shard domain.Shard, position int64, leaf []byte, skip bool,
 ) (stamped []evidence.Timestamp, err error) {
 	located, err := r.locate(ctx, shard, position)
 	if err != nil {
@@ -87,6 +92,10 @@ func (r *Reader) stamped(
 			same = len(q.stamps)
 		}
 		one, err := r.proveStamped(first, q, domain.LeafHash(leaf))
+		if err != nil && skip && r.ofAnotherTree(ctx, first) {
+			q.stamps = q.stamps[same:]
+			continue
+		}
 		if err != nil {
 			return nil, say.Errorf(
 				"leaf %d is not the event at position %d of shard %d as it was stamped: %w", q.index, position, shard, err,
@@ -124,6 +133,13 @@ func (r *Reader) proveStamped(s Stamp, q *stampQuestion, leaf tlog.Hash) (one ev
 	return evidence.Timestamp{
 		LeafIndex: q.index, TreeSize: s.TreeSize, Hashes: proofTexts(proof), Checkpoint: s.Checkpoint,
 	}, nil
+}
+
+// ofAnotherTree reports whether a token is over a tree that is not the beginning of the present one.
+func (r *Reader) ofAnotherTree(ctx context.Context, s Stamp) bool {
+	root, err := tlog.TreeHash(s.TreeSize, storedHashes(ctx, r.Pool))
+	stamped, damaged := rootOf(s)
+	return err == nil && (damaged != nil || root != stamped)
 }
 
 // rootOf returns the root in the checkpoint of a token, which must have the token's size.
@@ -174,7 +190,7 @@ const stampedBy = `WITH RECURSIVE stamped(name) AS (
 func (r *Reader) findStamps(ctx context.Context, batch []*stampQuestion) error {
 	const query = stampedBy + `SELECT n.place - 1, t.tree_size, t.authority, t.gen_time, t.checkpoint, t.token
 		FROM unnest($1::bigint[]) WITH ORDINALITY AS n(leaf, place) CROSS JOIN stamped s
-		JOIN LATERAL (SELECT ` + stampColumns + ` FROM log_timestamps WHERE authority = s.name AND tree_size > n.leaf
+		JOIN LATERAL (SELECT ` + stampColumns + ` FROM log_timestamps WHERE authority = s.name AND tree_size > n.leaf AND ` + stampWithin + `
 			AND NOT EXISTS (SELECT FROM unnest($2::text[], $3::timestamptz[]) AS v(mark, since) WHERE gen_time >= v.since AND strpos(checkpoint, v.mark) > 0)
 			ORDER BY tree_size LIMIT 1) t ON true`
 	indexes := make([]int64, len(batch))

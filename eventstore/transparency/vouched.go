@@ -2,9 +2,9 @@ package transparency
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,7 +24,8 @@ type Vouched struct {
 	TreeSize   int64
 	SignedAt   time.Time // by the clock of the process that signed it
 	Cosigned   []Cosigned
-	Stamps     []Stamp // the newest token of each authority, by name
+	Refused    map[string]Refusal // by verifier key
+	Stamps     []Stamp            // the newest token of each authority over a beginning of this tree, by name
 }
 
 // Cosigned is the newest cosignature of a witness.
@@ -39,19 +40,30 @@ type Cosigned struct {
 const (
 	readSigned       = `SELECT size, note, signed_at FROM transparency_checkpoint WHERE id = 1`
 	readCosignedAll  = `SELECT witness, size, signature FROM transparency_cosignatures ORDER BY witness LIMIT $1`
+	readRefusedAll   = `SELECT witness, reason, size, refused_at FROM transparency_refusals ORDER BY refused_at DESC LIMIT $1`
 	readNewestStamps = stampedBy + `SELECT t.tree_size, t.authority, t.gen_time, t.checkpoint, t.token FROM stamped s
-		JOIN LATERAL (SELECT ` + stampColumns + ` FROM log_timestamps WHERE authority = s.name ORDER BY tree_size DESC LIMIT 1) t ON true
+		JOIN LATERAL (SELECT ` + stampColumns + ` FROM log_timestamps WHERE authority = s.name AND ` + stampWithin + `
+			ORDER BY tree_size DESC LIMIT 1) t ON true
 		ORDER BY s.name LIMIT $1`
 )
 
 // Vouched reads the newest checkpoint, cosignatures and tokens, in one round trip and one for each cosigned size.
 func (r *Reader) Vouched(ctx context.Context) (v Vouched, err error) {
-	v.Cosigned, v.Stamps = []Cosigned{}, []Stamp{}
+	v.Cosigned, v.Refused, v.Stamps = []Cosigned{}, map[string]Refusal{}, []Stamp{}
 	var at *time.Time
 	b := &pgx.Batch{}
 	b.Queue(readSigned).QueryRow(func(row pgx.Row) error { return row.Scan(&v.TreeSize, &v.Checkpoint, &at) })
 	b.Queue(readCosignedAll, maxVouching).Query(func(rows pgx.Rows) (err error) {
 		v.Cosigned, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Cosigned])
+		return err
+	})
+	b.Queue(readRefusedAll, maxVouching).Query(func(rows pgx.Rows) error {
+		var witness string
+		var r Refusal
+		_, err := pgx.ForEachRow(rows, []any{&witness, &r.Reason, &r.TreeSize, &r.At}, func() error {
+			v.Refused[witness] = r
+			return nil
+		})
 		return err
 	})
 	b.Queue(readNewestStamps, maxVouching).Query(func(rows pgx.Rows) (err error) {
@@ -66,26 +78,39 @@ func (r *Reader) Vouched(ctx context.Context) (v Vouched, err error) {
 	if at != nil {
 		v.SignedAt = at.UTC()
 	}
-	origin, _, _ := strings.Cut(v.Checkpoint, "\n")
-	bodies := map[int64]string{}
-	for i, c := range v.Cosigned {
-		body := bodies[c.TreeSize]
-		if body == "" && c.TreeSize <= v.TreeSize {
-			root, err := tlog.TreeHash(c.TreeSize, storedHashes(ctx, r.Pool))
-			if err != nil {
-				return Vouched{}, say.Errorf("compute the root of the tree of %d leaves: %w", c.TreeSize, err)
-			}
-			body = fmt.Sprintf("%s\n%d\n%s\n\n", origin, c.TreeSize, base64.StdEncoding.EncodeToString(root[:]))
-			bodies[c.TreeSize] = body
+	roots := map[int64]tlog.Hash{}
+	for _, c := range v.Cosigned {
+		roots[c.TreeSize] = tlog.Hash{}
+	}
+	for _, s := range v.Stamps {
+		roots[s.TreeSize] = tlog.Hash{}
+	}
+	for size := range roots {
+		if size > v.TreeSize {
+			continue
 		}
-		line := c.Note
-		v.Cosigned[i].Note = ""
-		if body != "" {
-			v.Cosigned[i].Note = body + line
-		}
-		if c.TreeSize == v.TreeSize {
-			v.Checkpoint += line
+		if roots[size], err = tlog.TreeHash(size, storedHashes(ctx, r.Pool)); err != nil {
+			return Vouched{}, say.Errorf("compute the root of the tree of %d leaves: %w", size, err)
 		}
 	}
+	v.addCosignatures(roots)
+	v.Stamps = slices.DeleteFunc(v.Stamps, func(s Stamp) bool {
+		root, err := rootOf(s)
+		return err != nil || root != roots[s.TreeSize]
+	})
 	return v, nil
+}
+
+// addCosignatures makes notes of the cosignature lines.
+func (v *Vouched) addCosignatures(roots map[int64]tlog.Hash) {
+	origin, _, _ := strings.Cut(v.Checkpoint, "\n")
+	for i, c := range v.Cosigned {
+		v.Cosigned[i].Note = ""
+		if c.TreeSize <= v.TreeSize {
+			v.Cosigned[i].Note = fmt.Sprintf("%s\n%d\n%s\n\n%s", origin, c.TreeSize, roots[c.TreeSize], c.Note)
+		}
+		if c.TreeSize == v.TreeSize {
+			v.Checkpoint += c.Note
+		}
+	}
 }

@@ -3,6 +3,8 @@ package transparency
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,9 +12,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -37,7 +39,6 @@ type Witness struct {
 
 	failures int
 	next     time.Time // do not ask before this time
-	refusal  atomic.Pointer[Refusal]
 }
 
 // NewWitness returns a witness with a verifier key of type 0x04 (C2SP signed-note) and a submission prefix: https, or
@@ -110,10 +111,9 @@ func (k *Keeper) ask(ctx context.Context) {
 			err := k.cosign(asking, w)
 			if err == nil {
 				w.failures, w.next = 0, time.Time{}
-				w.refusal.Store(nil)
 				return
 			}
-			w.refuse(reasonOf(err), k.last.size, k.Now())
+			err = errors.Join(err, k.storeRefusal(ctx, w, k.last.size, err))
 			pause := min(maxWitnessBackoff, time.Second<<min(w.failures, 6))
 			w.failures++
 			w.next = k.Now().Add(pause)
@@ -127,27 +127,64 @@ func (k *Keeper) ask(ctx context.Context) {
 }
 
 const (
-	readCosigned  = `SELECT coalesce((SELECT size FROM transparency_cosignatures WHERE witness = $1), 0)`
-	storeCosigned = `INSERT INTO transparency_cosignatures (witness, size, signature) VALUES ($1, $2, $3)
-		ON CONFLICT (witness) DO UPDATE SET size = excluded.size, signature = excluded.signature WHERE transparency_cosignatures.size < excluded.size`
+	readCosigned = `SELECT size, signature FROM transparency_cosignatures WHERE witness = $1`
+	// storeCosigned keeps a cosignature of a larger tree, unless it is the former one, by the witness's former key.
+	storeCosigned = `WITH accepted AS (DELETE FROM transparency_refusals WHERE witness = $5)
+		INSERT INTO transparency_cosignatures (witness, size, signature) VALUES ($1, $2, $3)
+		ON CONFLICT (witness) DO UPDATE SET size = excluded.size, signature = excluded.signature
+		WHERE transparency_cosignatures.size < excluded.size OR transparency_cosignatures.signature = $4`
 )
 
 // cosign advances a witness from the size that it has seen to the last checkpoint.
 func (k *Keeper) cosign(ctx context.Context, w *Witness) error {
-	var old int64
-	if err := k.Pool.QueryRow(ctx, readCosigned, w.key.Name).Scan(&old); err != nil {
-		return say.Errorf("read the last cosignature: %w", err)
+	old, former, err := k.lastCosigned(ctx, w)
+	if err != nil {
+		return err
 	}
 	if old >= k.last.size {
 		return nil // cosigned, or another process has had a later one cosigned
 	}
+	line, err := k.advance(ctx, w, old)
+	if err != nil || line == "" {
+		return refusedSince(old, err)
+	}
+	if _, err := k.Pool.Exec(ctx, storeCosigned, w.key.Name, k.last.size, line, former, w.key.VerifierKey); err != nil {
+		return say.Errorf("store a cosignature: %w", err)
+	}
+	return nil
+}
+
+// lastCosigned returns the size of the tree that a witness has cosigned, 0 if none is known. If the last cosignature under
+// its name is by another key, as before a rotation, it returns that one instead.
+func (k *Keeper) lastCosigned(ctx context.Context, w *Witness) (size int64, former string, err error) {
+	err = k.Pool.QueryRow(ctx, readCosigned, w.key.Name).Scan(&size, &former)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return 0, "", nil
+	case err != nil:
+		return 0, "", say.Errorf("read the last cosignature: %w", err)
+	case w.made(former):
+		return size, "", nil
+	}
+	return 0, former, nil
+}
+
+// made reports whether a line of a signed note names the key of the witness.
+func (w *Witness) made(line string) bool {
+	_, text, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "— "+w.key.Name+" ")
+	raw, err := base64.StdEncoding.DecodeString(text)
+	return err == nil && len(raw) > 4 && binary.BigEndian.Uint32(raw) == w.KeyHash()
+}
+
+// advance asks a witness for a cosignature line. The line is empty if another process has published a later checkpoint.
+func (k *Keeper) advance(ctx context.Context, w *Witness, old int64) (string, error) {
 	line, seen, err := k.submit(ctx, w, old)
 	if errors.Is(err, errSeenOther) && seen != old {
 		if seen > k.last.size {
 			if last, err := readCheckpoint(ctx, k.Pool); err != nil || seen <= last.size {
-				return err // another process has published it since, and asks itself
+				return "", err // another process has published it since, and asks itself
 			}
-			return refused{OtherHistory, say.Errorf(
+			return "", refused{OtherHistory, say.Errorf(
 				"it has seen a larger tree of this log, with %d leaves: published history was lost, or "+
 					"the witness is wrong",
 				seen,
@@ -155,13 +192,7 @@ func (k *Keeper) cosign(ctx context.Context, w *Witness) error {
 		}
 		line, _, err = k.submit(ctx, w, seen)
 	}
-	if err != nil {
-		return err
-	}
-	if _, err := k.Pool.Exec(ctx, storeCosigned, w.key.Name, k.last.size, line); err != nil {
-		return say.Errorf("store a cosignature: %w", err)
-	}
-	return nil
+	return line, err
 }
 
 // errSeenOther means that the witness has last seen a tree of another size than the request names.
@@ -190,18 +221,18 @@ func (k *Keeper) submit(ctx context.Context, w *Witness, old int64) (line string
 	request.Header.Set("User-Agent", "integrity-ledger")
 	answer, err := w.client.Do(request)
 	if err != nil {
-		return "", 0, err
+		return "", 0, refused{Unreachable, err}
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	switch {
 	case err != nil:
-		return "", 0, err
+		return "", 0, refused{Unreachable, err}
 	case answer.StatusCode == http.StatusConflict &&
 		strings.HasPrefix(answer.Header.Get("Content-Type"), "text/x.tlog.size"):
 		seen, err := strconv.ParseInt(strings.TrimSuffix(string(text), "\n"), 10, 64)
 		if err != nil || seen < 0 {
-			return "", 0, say.New("it answers 409 without the size it has seen")
+			return "", 0, refused{NotAccepted, say.New("it answers 409 without the size it has seen")}
 		}
 		return "", seen, errSeenOther
 	case answer.StatusCode != http.StatusOK:

@@ -377,3 +377,99 @@ func TestParseWitnesses(t *testing.T) {
 		}
 	}
 }
+
+// refusals returns what all processes know about the last failure of each witness, by verifier key.
+func refusals(t *testing.T, l *ledgertest.Ledger) map[string]Refusal {
+	t.Helper()
+	v, err := (&Reader{Pool: l.Pool}).Vouched(context.Background())
+	check(t, err)
+	return v.Refused
+}
+
+// TestRefusals: a process that does not ask a witness knows why it refused another process, until it cosigns. A witness
+// cannot say that the log differs from what it has cosigned unless its cosignature is known.
+func TestRefusals(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	w := newWitness(t, "witness.example/a", signer)
+	now := time.Now()
+	log := process(t, l, signer, func(c *Config) {
+		c.Witnesses, c.Witness, c.Now = []*Witness{w.configured()}, time.Minute, func() time.Time { return now }
+	})
+	n := 0
+	turn := func() (Refusal, bool) {
+		t.Helper()
+		now = now.Add(time.Hour)
+		register(t, l, o, n, 3)
+		n += 3
+		log.turned(t)
+		r, ok := refusals(t, l)[w.verifierKey()]
+		return r, ok
+	}
+	status := func(status int) func(http.ResponseWriter, *http.Request, []byte) {
+		return func(w http.ResponseWriter, _ *http.Request, _ []byte) { w.WriteHeader(status) }
+	}
+	for range 2 { // before its first cosignature, and after
+		other := OtherHistory
+		if n == 0 {
+			other = NotAccepted
+		}
+		for _, c := range []struct {
+			misbehave func(http.ResponseWriter, *http.Request, []byte)
+			want      RefusalReason
+		}{
+			{status(http.StatusUnprocessableEntity), other},
+			{status(http.StatusConflict), NotAccepted},
+			{func(w http.ResponseWriter, _ *http.Request, _ []byte) { conflict(w, "many\n") }, NotAccepted},
+			{func(w http.ResponseWriter, _ *http.Request, _ []byte) { conflict(w, "99999999\n") }, other},
+			{status(http.StatusForbidden), NotAccepted},
+			{status(http.StatusServiceUnavailable), Unreachable},
+			{func(http.ResponseWriter, *http.Request, []byte) { panic(http.ErrAbortHandler) }, Unreachable},
+			{func(w http.ResponseWriter, _ *http.Request, _ []byte) { _, _ = io.WriteString(w, "nothing") }, NoCosignature},
+		} {
+			w.does(c.misbehave)
+			if r, ok := turn(); !ok || r.Reason != c.want || r.TreeSize != log.last.size || !r.At.Equal(now.Truncate(time.Microsecond)) {
+				t.Errorf("%+v %v, want %s of %d leaves", r, ok, c.want, log.last.size)
+			}
+		}
+		w.does(nil)
+		if r, ok := turn(); ok {
+			t.Errorf("it has cosigned, but %+v is left", r)
+		}
+	}
+	exec(t, owner(t, l), "ALTER TABLE transparency_cosignatures RENAME TO gone")
+	now = now.Add(time.Hour)
+	log.ask(context.Background())
+	exec(t, owner(t, l), "ALTER TABLE gone RENAME TO transparency_cosignatures")
+	if r, ok := refusals(t, l)[w.verifierKey()]; ok {
+		t.Errorf("the database failed, but the witness is accused: %+v", r)
+	}
+}
+
+// TestWitnessWithANewKey: a witness that has a new key under its old name is asked at once, not when the log grows.
+func TestWitnessWithANewKey(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	w := newWitness(t, "witness.example/a", signer)
+	asks := func(c *Config) { c.Witnesses, c.Witness = []*Witness{w.configured()}, time.Minute }
+	former := w.configured()
+	register(t, l, o, 0, 3)
+	process(t, l, signer, asks).turned(t)
+	if got := cosigned(t, l, signer, former); len(got) != 2 {
+		t.Fatalf("by the former key: %q", got)
+	}
+	_, w.private, _ = ed25519.GenerateKey(rand.Reader)
+	next := process(t, l, signer, asks)
+	for range 2 { // the log does not grow
+		next.signed.Store(next.last.size)
+		next.turned(t)
+	}
+	if got := cosigned(t, l, signer, w.configured()); len(got) != 2 {
+		t.Errorf("by the new key: %q", got)
+	}
+	asked := w.asked
+	next.turned(t)
+	if w.asked != asked {
+		t.Error("it was asked again")
+	}
+}

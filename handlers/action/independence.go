@@ -24,17 +24,18 @@ type Parties struct {
 	// Witness describes this installation as a witness of other logs. It returns nil if the installation witnesses no
 	// log, and may be nil.
 	Witness func() *wire.OwnWitness
+	// OwnKey returns the fingerprint of the key with which this installation can cosign logs, under any name. It returns
+	// an empty string if there is no such key, and may be nil.
+	OwnKey func() string
 }
 
-// own returns the verifier key of this installation as a witness, or an empty string.
-func (p Parties) own() string {
-	if p.Witness == nil {
-		return ""
-	}
-	if own := p.Witness(); own != nil {
-		return own.VerifierKey
-	}
-	return ""
+// Alone reports whether no other party counts: no witness, and no authority that is configured and pinned.
+func (p Parties) Alone(trusted *evidence.TrustedKeys) bool {
+	return !slices.ContainsFunc(p.witnesses(trusted), func(w knownWitness) bool { return w.Counts() }) &&
+		!slices.ContainsFunc(p.Authorities, func(a *transparency.TimestampAuthority) bool {
+			_, pinned := trusted.Authority(a.Name())
+			return pinned
+		})
 }
 
 const (
@@ -114,13 +115,13 @@ func (s *Service) readVouchedLog(ctx context.Context) (v vouchedLog, err error) 
 		s.Log.WarnContext(ctx, "published keys not shown", "error", err)
 	}
 	v.cosigned, v.stamped = map[string]cosigned{}, map[string]stamped{}
-	for _, w := range s.witnesses(trusted) {
+	for _, w := range s.Parties.witnesses(trusted) {
 		for _, c := range v.Cosigned {
-			if c.Witness != w.key.Name {
+			if c.Witness != w.Name {
 				continue
 			}
 			if at, ok := w.key.CosignedAt(c.Note, s.Now()); ok {
-				v.cosigned[w.key.VerifierKey] = cosigned{c, at}
+				v.cosigned[w.VerifierKey] = cosigned{c, at}
 			}
 		}
 	}
@@ -141,23 +142,34 @@ func (s *Service) publicLog() *transparency.Reader { return cmp.Or(s.PublicLog, 
 
 // knownWitness is a witness that the operator has configured, or whose key is pinned.
 type knownWitness struct {
-	key        evidence.WitnessKey
-	configured *transparency.Witness // nil: only pinned
-	pinned     bool
+	wire.IndependentWitness // without a cosignature and a refusal
+
+	key evidence.WitnessKey
 }
 
-func (s *Service) witnesses(trusted *evidence.TrustedKeys) (list []knownWitness) {
-	for _, w := range s.Parties.Witnesses {
-		list = append(list, knownWitness{key: w.Key(), configured: w})
+func (p Parties) witnesses(trusted *evidence.TrustedKeys) (list []knownWitness) {
+	own := ""
+	if p.OwnKey != nil {
+		own = p.OwnKey()
+	}
+	add := func(key evidence.WitnessKey, configured, pinned bool) {
+		fingerprint := key.FingerprintSHA256()
+		list = append(list, knownWitness{wire.IndependentWitness{
+			Name: key.Name, KeyHash: key.KeyHash, VerifierKey: key.VerifierKey, FingerprintSHA256: fingerprint,
+			Configured: configured, Pinned: pinned, Own: fingerprint == own,
+		}, key})
+	}
+	for _, w := range p.Witnesses {
+		add(w.Key(), true, false)
 	}
 	if trusted == nil {
 		return list
 	}
 	for _, key := range trusted.WitnessKeys() {
 		if i := slices.IndexFunc(list, func(w knownWitness) bool { return w.key == key }); i >= 0 {
-			list[i].pinned = true
+			list[i].Pinned = true
 		} else {
-			list = append(list, knownWitness{key: key, pinned: true})
+			add(key, false, true)
 		}
 	}
 	return list
@@ -200,8 +212,8 @@ func (s *Proofs) Independence(ctx context.Context, _ *edge.Call, _ struct{}) (wi
 			}
 		}
 	}
-	for _, w := range s.witnesses(trusted) {
-		view.Witnesses = append(view.Witnesses, s.viewWitness(w, log))
+	for _, w := range s.Parties.witnesses(trusted) {
+		view.Witnesses = append(view.Witnesses, viewWitness(w, log))
 	}
 	view.TimestampAuthorities = s.viewAuthorities(trusted, log, view.TimestampAuthorities)
 	view.KeySet = log.keySet
@@ -215,23 +227,15 @@ func (s *Service) disclosed(language evidence.Language) string {
 	return points[len(points)-1]
 }
 
-func (s *Service) viewWitness(w knownWitness, log vouchedLog) wire.IndependentWitness {
-	view := wire.IndependentWitness{
-		Name: w.key.Name, KeyHash: w.key.KeyHash, VerifierKey: w.key.VerifierKey,
-		FingerprintSHA256: w.key.FingerprintSHA256(), Configured: w.configured != nil, Pinned: w.pinned,
-		Own: w.key.VerifierKey == s.Parties.own(),
-	}
-	if c, ok := log.cosigned[w.key.VerifierKey]; ok {
+func viewWitness(w knownWitness, log vouchedLog) wire.IndependentWitness {
+	view := w.IndependentWitness
+	if c, ok := log.cosigned[w.VerifierKey]; ok {
 		view.Cosignature = &wire.Cosignature{
 			TreeSize: c.TreeSize, CosignedAt: evidence.FormatTime(c.at), Newest: c.TreeSize == log.TreeSize, Note: c.Note,
 		}
 	}
-	if w.configured != nil {
-		if r := w.configured.Refusal(); r != nil {
-			view.Refusal = &wire.Refusal{
-				Reason: string(r.Reason), TreeSize: r.TreeSize, At: evidence.FormatTime(r.At.Truncate(time.Microsecond)),
-			}
-		}
+	if r, ok := log.Refused[w.VerifierKey]; ok && (view.Cosignature == nil || view.Cosignature.TreeSize <= r.TreeSize) {
+		view.Refusal = &wire.Refusal{Reason: string(r.Reason), TreeSize: r.TreeSize, At: evidence.FormatTime(r.At)}
 	}
 	return view
 }
@@ -325,14 +329,14 @@ func NoTrustedKeys() error {
 // Vouchers are the parties besides the operator that bind a record.
 type Vouchers struct {
 	Known     bool // if it is false, nothing can be said
-	Witnesses int  // with a cosignature of a checkpoint that contains the record
+	Witnesses int  // that count and have cosigned a checkpoint that contains the record
 	// Authority says that the record existed before Before. It is empty if no token does.
 	Authority string
 	Before    time.Time
 }
 
-// Vouchers counts the parties besides the operator that bind a validated record, as verifiers would: witnesses that
-// cosigned a checkpoint that contains it, and authorities with a token over one. It waits no longer than evidence does.
+// Vouchers counts the parties besides the operator that bind a validated record: witnesses that count and cosigned a
+// checkpoint that contains it, and authorities with a token over one. It waits no longer than evidence does.
 // If the tree cannot be read in time, it says nothing.
 func (s *Proofs) Vouchers(ctx context.Context, id domain.PublicID) Vouchers {
 	if s.Transparency == nil {
@@ -381,9 +385,8 @@ func (s *Proofs) vouchers(ctx context.Context, id domain.PublicID) (found Vouche
 	if err != nil {
 		return found, err
 	}
-	own := s.Parties.own()
-	for key, c := range known.cosigned {
-		if key != own && c.TreeSize > proof.LeafIndex {
+	for _, w := range s.Parties.witnesses(trusted) {
+		if c, ok := known.cosigned[w.VerifierKey]; ok && w.Counts() && c.TreeSize > proof.LeafIndex {
 			found.Witnesses++
 		}
 	}

@@ -98,7 +98,7 @@ type frame struct {
 	Front     string // front page in this language
 	Home      string // where the logo leads: the front page, or the console for a signed-in person
 	Guides    string // first page for developers in this language
-	Trust     string // page that shows who vouches for the service, in this language
+	Trust     string // page of witnesses, timestamps and keys, in this language
 	Alternate string // this page in the other language; may be empty
 	Switch    string // Alternate with the query that keeps a reader there
 	BaseURL   string // of the service

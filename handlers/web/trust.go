@@ -2,6 +2,7 @@ package web
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -9,30 +10,32 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// TrustPath is the Spanish address of the page that shows who vouches for the service.
+// TrustPath is the Spanish address of the page that shows what witnesses and timestamp authorities have signed.
 const TrustPath = "/trust"
 
 // trustTexts are the texts of that page. A text with a verb of package fmt takes the values that its name says.
 type trustTexts struct {
-	Title, Lead                                                     string
-	Summary, Alone, Off, Empty, Unavailable                         string
-	Checkpoint, CheckpointText, CheckpointHow                       string // size, time
-	Witnesses, NoWitness, WitnessCount, WitnessNote, WitnessHow     string // of configured
-	Newest, Older, Never                                            string // time; size, time
-	Own, NotPinned, NotConfigured, WitnessKey                       string
-	Refused                                                         string // reason, time
-	Reasons                                                         map[string]string
-	Authorities, NoAuthority, AuthorityNote, AuthorityHow           string
-	Stamped, StampedEarlier, NotStamped, Certificate, NoCertificate string
-	Custody, CustodyNote, SigningKey, LogKey                        string
-	Places                                                          map[string]string
-	Keys, KeysNote, KeysHow                                         string
-	Status                                                          map[string]string
-	KeyOf                                                           map[string]string // signing, log
-	KeySet, KeySetNone, KeySetPayload, KeySetOld, KeySetHow         string
-	KeySetText, KeySetPending, KeySetBound, KeySetCosigned          string // time, entry; time; size; witnesses
-	Operator                                                        string
-	OwnWitness, OwnWitnessText, OwnAddress, NoAddress               string
+	Title, Lead                                               string
+	Summary, Alone, Off, Empty, Unavailable                   string
+	Checkpoint, CheckpointText, CheckpointHow                 string // size, time
+	Witnesses, NoWitness, NoneCounts, WitnessNote, WitnessHow string
+	WitnessCount                                              string // cosigned, that count
+	Newest, Older, Never                                      string // time; size, time
+	Own, NotPinned, NotConfigured, WitnessKey                 string
+	Refused                                                   string // reason, time
+	Reasons                                                   map[string]string
+	Authorities, NoAuthority, AuthorityNote, AuthorityHow     string
+	Stamped                                                   string // size, time, authority
+	NotNewest, NotStamped, Certificate, NoCertificate         string
+	Custody, CustodyNote, SigningKey, LogKey                  string
+	Places                                                    map[string]string
+	Keys, KeysNote, KeysHow                                   string
+	Status                                                    map[string]string
+	KeyOf                                                     map[string]string // signing, log
+	KeySet, KeySetNone, KeySetPayload, KeySetOld, KeySetHow   string
+	KeySetText, KeySetPending, KeySetBound, KeySetCosigned    string // time, entry; time; size; witnesses
+	Operator                                                  string
+	OwnWitness, OwnWitnessText, OwnAddress, NoAddress         string
 }
 
 // vouchTexts are the texts of the line on a record's page.
@@ -111,7 +114,7 @@ type trustPage struct {
 	baseURL  string
 }
 
-// Trust renders the page that shows who vouches for the service.
+// Trust renders the page that shows what witnesses and timestamp authorities have signed, and all keys.
 func (s *Site) Trust(language evidence.Language, view wire.Independence) ([]byte, error) {
 	t := s.catalogue(language, Record)
 	f := s.newFrame(t, language, t.Trust.Title, Path(Other(language), TrustPath))
@@ -150,24 +153,23 @@ func (p trustPage) before(text string) string {
 	return date(p.language, roundUp(at))
 }
 
-// counts returns the configured witnesses besides this installation, those of them that cosigned the newest
-// checkpoint, and the authorities with a token.
-func (p trustPage) counts() (configured, newest, stamped int) {
+// counts returns the number of witnesses that count, and the number of those that cosigned the newest checkpoint.
+func (p trustPage) counts() (all, newest int) {
 	for _, w := range p.view.Witnesses {
-		if w.Own || !w.Configured {
+		if !w.Counts() {
 			continue
 		}
-		configured++
+		all++
 		if w.Cosignature != nil && w.Cosignature.Newest {
 			newest++
 		}
 	}
-	for _, a := range p.view.TimestampAuthorities {
-		if a.Stamp != nil {
-			stamped++
-		}
-	}
-	return configured, newest, stamped
+	return all, newest
+}
+
+// stamped says what the newest token of an authority says.
+func (p trustPage) stamped(a wire.IndependentAuthority) string {
+	return fmt.Sprintf(p.Stamped, a.Stamp.TreeSize, p.before(a.Stamp.ExistedBefore), a.Name)
 }
 
 func (p trustPage) summary() trustSection {
@@ -181,21 +183,26 @@ func (p trustPage) summary() trustSection {
 	case wire.LogEmpty:
 		say(p.Empty)
 	case wire.LogPublished:
-		configured, newest, stamped := p.counts()
-		if newest == 0 && stamped == 0 {
+		all, newest := p.counts()
+		if newest == 0 && !slices.ContainsFunc(p.view.TimestampAuthorities, func(a wire.IndependentAuthority) bool {
+			return a.Stamp != nil && a.Stamp.Newest
+		}) {
 			say(p.Alone)
 		}
-		if configured > 0 {
-			say(fmt.Sprintf(p.WitnessCount, newest, configured))
-		} else {
+		switch {
+		case len(p.view.Witnesses) == 0:
 			say(p.NoWitness)
+		case all == 0:
+			say(p.NoneCounts)
+		default:
+			say(fmt.Sprintf(p.WitnessCount, newest, all))
 		}
 		if len(p.view.TimestampAuthorities) == 0 {
 			say(p.NoAuthority)
 		}
 		for _, a := range p.view.TimestampAuthorities {
 			if a.Stamp != nil {
-				say(fmt.Sprintf(p.Stamped, a.Name, p.before(a.Stamp.ExistedBefore)))
+				say(p.stamped(a))
 			}
 		}
 	}
@@ -218,7 +225,6 @@ func (p trustPage) witnesses() trustSection {
 		return section
 	}
 	section.Paragraphs = []string{p.WitnessNote}
-	required := 0
 	for _, w := range p.view.Witnesses {
 		row := trustRow{Name: w.Name}
 		line := func(text string, strong bool) { row.Lines = append(row.Lines, trustLine{Text: text, Strong: strong}) }
@@ -227,11 +233,10 @@ func (p trustPage) witnesses() trustSection {
 			line(p.Never, true)
 		case c.Newest:
 			line(fmt.Sprintf(p.Newest, p.at(c.CosignedAt)), false)
-			required++
 		default:
 			line(fmt.Sprintf(p.Older, c.TreeSize, p.at(c.CosignedAt)), true)
 		}
-		if w.Refusal != nil && (w.Cosignature == nil || !w.Cosignature.Newest) {
+		if w.Refusal != nil {
 			line(fmt.Sprintf(p.Refused, p.at(w.Refusal.At), p.Reasons[w.Refusal.Reason]), true)
 		}
 		if w.Own {
@@ -247,8 +252,11 @@ func (p trustPage) witnesses() trustSection {
 		section.Rows = append(section.Rows, row)
 	}
 	section.How = p.WitnessHow
-	section.Command = "integrity monitor " + p.baseURL +
-		" --trusted-keys integrity-trusted-keys.json --state log.json --require-witnesses " + strconv.Itoa(max(1, required))
+	section.Command = "curl -fsS -o integrity-trusted-keys.json " + p.baseURL + "/.well-known/integrity-trusted-keys.json\n" +
+		"integrity monitor " + p.baseURL + " --trusted-keys integrity-trusted-keys.json --state log.json"
+	if _, newest := p.counts(); newest > 0 {
+		section.Command += " --require-witnesses " + strconv.Itoa(newest)
+	}
 	return section
 }
 
@@ -262,18 +270,14 @@ func (p trustPage) authorities() trustSection {
 	after := int64(0)
 	for _, a := range p.view.TimestampAuthorities {
 		row := trustRow{Name: a.Name}
-		switch s := a.Stamp; {
-		case s == nil:
+		if s := a.Stamp; s == nil {
 			row.Lines = append(row.Lines, trustLine{Text: p.NotStamped, Strong: true})
-		case s.Newest:
-			row.Lines = append(row.Lines, trustLine{Text: fmt.Sprintf(p.Stamped, a.Name, p.before(s.ExistedBefore))})
-		default:
-			row.Lines = append(row.Lines, trustLine{
-				Text: fmt.Sprintf(p.StampedEarlier, s.TreeSize, p.before(s.ExistedBefore), a.Name),
-			})
-		}
-		if a.Stamp != nil {
-			after = max(after, a.Stamp.TreeSize-1)
+		} else {
+			row.Lines = append(row.Lines, trustLine{Text: p.stamped(a)})
+			if !s.Newest {
+				row.Lines = append(row.Lines, trustLine{Text: p.NotNewest})
+			}
+			after = max(after, s.TreeSize-1)
 		}
 		for _, fingerprint := range a.CertificateSHA256 {
 			row.Lines = append(row.Lines, trustLine{Text: p.Certificate, Code: fingerprint})

@@ -47,6 +47,10 @@ type IndependentWitness struct {
 	Refusal           *Refusal     `json:"refusal"`
 }
 
+// Counts reports whether the witness counts as a party besides the operator: the service asks it, readers find its key
+// among the published trusted keys, and it is not this installation itself.
+func (w IndependentWitness) Counts() bool { return w.Configured && w.Pinned && !w.Own }
+
 // Cosignature is the newest valid cosignature of a witness.
 type Cosignature struct {
 	TreeSize   int64  `json:"treeSize"`
@@ -55,7 +59,7 @@ type Cosignature struct {
 	Note       string `json:"note"`       // the checkpoint of that size with the cosignature
 }
 
-// Refusal is why a witness has not cosigned, as far as the answering process knows.
+// Refusal is the last failure of a witness since its newest cosignature.
 type Refusal struct {
 	Reason   string `json:"reason"` // a transparency.RefusalReason
 	TreeSize int64  `json:"treeSize"`

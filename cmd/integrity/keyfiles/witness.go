@@ -23,3 +23,16 @@ func (s Source) EnsureWitnessKey(dataDir string) error {
 	}
 	return nil
 }
+
+// WitnessFingerprint returns the fingerprint of the key that cosigns other logs, whatever its name. It returns an empty
+// string if there is no such key.
+func (s Source) WitnessFingerprint() (string, error) {
+	if path := s.Path(); path != "" && !Exists(path) {
+		return "", nil
+	}
+	signer, err := s.private("witness key", "integrity keys witness")
+	if err != nil {
+		return "", err
+	}
+	return signer.Key().FingerprintSHA256, nil
+}

@@ -36,7 +36,7 @@ type LogStatusView struct {
 	Cosigned   map[string]int64 `json:"cosigned"`
 	Timestamps []StampView      `json:"timestamps"`
 	Checkpoint *string          `json:"checkpoint"`
-	// OnlyOperator means that no witness and no timestamp authority is configured.
+	// OnlyOperator means that no witness other than this installation and no timestamp authority is configured and pinned.
 	OnlyOperator bool `json:"onlyOperator"`
 	// KeysPublished means that the log contains the trusted keys as they are now.
 	KeysPublished bool `json:"keysPublished"`
@@ -74,8 +74,8 @@ func (a logs) logStatusCommand() *cobra.Command {
 			say.Sentencef("events     %d\nleaves     %d\npublished  %d\n%s", s.Events, s.Leaves, s.Published, stamped),
 		}
 		if alone {
-			lines.Sayf("WARNING: only this service vouches for its records: no witness and no timestamp authority is " +
-				"configured; see the operators' manual, Independence\n")
+			lines.Sayf("WARNING: only this service vouches for its records: no witness other than itself and no timestamp " +
+				"authority is both configured and pinned; see the operators' manual, Independence\n")
 		}
 		if !view.KeysPublished && l.Config.Transparency {
 			lines.Sayf("WARNING: %s: integrity keys publish\n", unpublished)
