@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/pgtest"
 	"integrityledger/eventstore/postgres"
+	"integrityledger/handlers/wire"
 )
 
 // finding is a finding of the doctor.
@@ -103,12 +105,38 @@ func TestDoctor(t *testing.T) {
 	if text := tail(s.log); !strings.Contains(text, "only this service vouches for its records") {
 		t.Errorf("the start warns of nothing: %s", text)
 	}
+	// This installation is no witness of its own log, although the service knows no name of it.
+	var own struct {
+		VerifierKey string `json:"verifierKey"`
+	}
+	mustJSON(t, nil, &own, "keys", "witness", "--data-dir", dir, "--witness-name", "own.example/witness")
+	must(t, nil, "keys", "add-witness", own.VerifierKey, "--data-dir", dir)
+	itself := "INTEGRITY_WITNESSES=" + own.VerifierKey + " http://127.0.0.1:1"
+	wantFindings(t, examine(t, cli.ExitOK, []string{itself}, at()...),
+		"warn witnesses: only this service vouches for its records", "its key is this installation's own")
+	for _, alone := range []string{itself, "INTEGRITY_TIMESTAMP_AUTHORITIES=unpinned https://a.example"} {
+		mustJSON(t, []string{alone}, &status, "log", "status", "--data-dir", dir)
+		if !status.OnlyOperator {
+			t.Errorf("%s: %+v", alone, status)
+		}
+	}
+	s.stop()
+	s = surroundings{env: []string{itself}}.start(t, dir, "--listen", address)
+	if text, err := os.ReadFile(s.log); err != nil || bytes.Count(text, []byte("only this service vouches for its records")) != 2 {
+		t.Errorf("the start with itself as a witness warns of nothing: %s", text)
+	}
+	var shown wire.Independence
+	if err := json.Unmarshal(fetched(t, s.base+"/api/public/log/independence", ""), &shown); err != nil ||
+		len(shown.Witnesses) != 1 || !shown.Witnesses[0].Own || shown.Witness != nil {
+		t.Errorf("%v: %+v", err, shown.Witnesses)
+	}
 	stranger, err := evidence.NewWitnessKey("w.example/witness", make([]byte, 32))
 	if err != nil {
 		t.Fatal(err)
 	}
 	witness := "INTEGRITY_WITNESSES=" + stranger.VerifierKey + " https://w.example"
 	wantFindings(t, examine(t, cli.ExitOK, []string{witness}, at()...),
+		"warn witnesses: only this service vouches for its records",
 		"warn witnesses: w.example/witness is asked for cosignatures, but verifiers do not count it")
 	must(t, nil, "keys", "add-witness", stranger.VerifierKey, "--data-dir", dir)
 	wantFindings(t, examine(t, cli.ExitOK, []string{witness}, at()...),

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"html"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -134,8 +135,19 @@ func TestPairedWitnesses(t *testing.T) {
 	}
 	register()
 	first := cosigned(1)
-	if text := page(); !strings.Contains(text, "1 of 1 witnesses configured besides this service have cosigned") {
+	text := page()
+	if !strings.Contains(text, "Of the witnesses that count, 1 of 1 cosigned the newest checkpoint.") {
 		t.Error(text)
+	}
+	// The reader runs the command as it is printed.
+	_, command, _ := strings.Cut(text, "<pre><code>curl -fsS -o ")
+	command, _, _ = strings.Cut(command, "</code></pre>")
+	run := exec.Command("bash", "-euo", "pipefail", "-c", "curl -fsS -o "+html.UnescapeString(command))
+	run.Dir = t.TempDir()
+	run.Env = cleanEnviron("PATH=" + filepath.Dir(os.Getenv(binaryVariable)) + ":" + os.Getenv("PATH"))
+	if out, err := run.CombinedOutput(); err != nil || !strings.Contains(command, "--require-witnesses 1") ||
+		!strings.Contains(string(out), "witnessed: 1 of 1") {
+		t.Errorf("%s: %v: %s", command, err, out)
 	}
 	eventually(t, "b is cosigned by a", func() error {
 		view := b.document(t)
@@ -173,9 +185,9 @@ func TestPairedWitnesses(t *testing.T) {
 	eventually(t, "the page says so", func() error {
 		text := page()
 		for _, words := range []string{
-			"Only this service vouches for its newest checkpoint.", "0 of 1 witnesses configured besides this service have",
+			"Only this service vouches for its newest checkpoint.", "0 of 1 cosigned the newest checkpoint.",
 			"It has NOT cosigned the newest checkpoint.",
-			"it does not continue the history that the witness has cosigned.",
+			"the witness says that the checkpoint does not continue the history that it has cosigned.",
 		} {
 			if !strings.Contains(text, words) {
 				return fmt.Errorf("the page does not say %q: %s", words, text)
