@@ -70,10 +70,11 @@ type service struct {
 
 func assemble(c Config) service {
 	e := edge.New(c.Edge)
-	actions := action.New(e, c.Ledger, c.Action)
 	pages := edge.Must(web.New(web.Config{
 		BaseURL: e.BaseURL, Relationship: c.Relationship, Console: console.Offered(e.BaseURL), Demo: c.Demo,
 	}))
+	c.Pages = pages
+	actions := action.New(e, c.Ledger, c.Action)
 	s := service{edge: e, console: console.New(actions, pages, c.Console), site: site.New(actions, pages, c.Site)}
 	s.endpoints = slices.Concat(
 		api.API{Actions: actions}.Endpoints(), mcp.Face{Actions: actions}.Endpoints(), s.console.Endpoints(),

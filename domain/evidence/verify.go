@@ -170,11 +170,7 @@ func (f *Findings) note(format string, args ...any) {
 // log proof (C2SP tlog-proof@v1) is read as the receipt in its extra data with that proof of inclusion, which is
 // required.
 func Verify(receipt []byte, trust *TrustedKeys, opts Options) Findings {
-	f := Findings{
-		Signature: Invalid, References: NotChecked, Observation: NotChecked, Inclusion: NotChecked, StatusAsOf: NotChecked,
-		Time:    NotChecked,
-		Reasons: []say.Sentence{}, Notes: []say.Sentence{},
-	}
+	f := newFindings()
 	if isProof(receipt) {
 		opts.RequireInclusion = true // a proof of inclusion that was not checked proves nothing
 		f.verifyParsed(trust, opts, func() (Envelope, error) { return ParseProof(receipt) })
@@ -194,6 +190,14 @@ func Verify(receipt []byte, trust *TrustedKeys, opts Options) Findings {
 		f.verifyParsed(trust, opts, func() (Envelope, error) { return readEnvelope(o) })
 	}
 	return f
+}
+
+func newFindings() Findings {
+	return Findings{
+		Signature: Invalid, References: NotChecked, Observation: NotChecked, Inclusion: NotChecked, StatusAsOf: NotChecked,
+		Time:    NotChecked,
+		Reasons: []say.Sentence{}, Notes: []say.Sentence{},
+	}
 }
 
 func (f *Findings) verifyParsed(trust *TrustedKeys, opts Options, parse func() (Envelope, error)) {

@@ -9,6 +9,7 @@ import (
 	"context"
 	"io"
 	"math"
+	"net/netip"
 	"os"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"integrityledger/eventstore/fair"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/handlers/edge"
+	"integrityledger/handlers/web"
 	"integrityledger/projections/queue/publishers"
 	"integrityledger/projections/queue/webhooks"
 )
@@ -59,6 +61,8 @@ type Config struct {
 	Parties Parties
 	// ProofTimeout is how long evidence waits for the log's tables before it is answered without a proof; 0 means 300 ms.
 	ProofTimeout time.Duration
+	// Pages renders evidence reports.
+	Pages *web.Site
 	// Relationship is the operator's disclosure, shown at the end of the fixed text.
 	Relationship map[evidence.Language]string
 }
@@ -77,6 +81,9 @@ type Service struct {
 	waiters   *waiters
 	singles   *fair.Semaphore[domain.OrganizationID] // single commands in progress
 	preparing *fair.Semaphore[domain.OrganizationID] // processors that prepare batches
+	// processors that render evidence reports
+	reports       *fair.Semaphore[domain.OrganizationID]
+	publicReports *fair.Semaphore[netip.Prefix] // by network of the client
 	used      *usedVersions
 	records   *verifier
 	// unproven and unstamped are pauses: until these times, in nanoseconds since 1970, evidence is made without asking for
@@ -143,6 +150,7 @@ func New(e *edge.Edge, ledger *eventstore.Ledger, c Config) *Actions {
 		preparing: fair.NewSemaphore[domain.OrganizationID](fair.Limits{
 			Most: preparers(), Each: preparers(), Line: math.MaxInt,
 		}),
+		reports: newReports(e.Closing), publicReports: newPublicReports(e.Closing),
 		used:    newUsedVersions(),
 		records: newVerifier(),
 	}

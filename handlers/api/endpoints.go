@@ -101,6 +101,10 @@ func (s API) integrity() []edge.Endpoint {
 			integrity+"/records/{publicId}/tlog-proof", edge.Do(action.ReadProof, s.Proof),
 			edge.Policy{Scope: domain.IntegrityRead, Answer: edge.AsFile},
 		),
+		edge.Get(
+			integrity+"/records/{publicId}/report", edge.Do(action.ReadReport, s.Report),
+			edge.Policy{Scope: domain.IntegrityRead, Answer: edge.AsFile},
+		),
 		edge.Post(
 			integrity+"/records/{publicId}/revoke", edge.Do(action.ReadRevoke, action.Single(s.Service, s.Revoke)),
 			edge.Policy{Scope: domain.IntegrityRevoke, Body: edge.BodyOptional, Judged: true, TakesAway: true},
@@ -180,6 +184,10 @@ func (s API) public() []edge.Endpoint {
 			edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, AnyOrigin: true, NoQuery: true},
 		),
 		edge.Get("/api/public/integrity/{publicId}/tlog-proof", edge.Do(edge.ReadPublicID, s.PublicProof), document),
+		edge.Get(
+			"/api/public/integrity/{publicId}/report", edge.OfRequest(s.PublicReport),
+			edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, Answer: edge.AsFile, AnyOrigin: true},
+		),
 		edge.Get(
 			"/api/public/integrity/{publicId}/publisher", edge.Do(edge.ReadPublicID, s.PublisherStatement),
 			edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, AnyOrigin: true, NoQuery: true},

@@ -27,6 +27,7 @@ func (s recordPages) endpoints(both addition) {
 	both(edge.Get, "/records", s.recordsPage, see)
 	both(edge.Get, "/records/{publicId}", s.recordPage, see)
 	both(edge.Get, "/records/{publicId}/evidence", s.evidenceFile, see)
+	both(edge.Get, "/records/{publicId}/report", s.report, see)
 	both(edge.Get, "/records/{publicId}/revoke", s.revokePage, revoke)
 	revoke.Body = edge.BodyLongForm
 	both(edge.Post, "/records/{publicId}/revoke", s.revokeByHand, revoke)
@@ -249,6 +250,16 @@ func fileName(text string) string {
 		}
 		return '-'
 	}, text)
+}
+
+// report answers the organization's evidence report in the language of the page.
+func (s recordPages) report(r *http.Request) (any, error) {
+	asked, err := edge.Read(r, action.ReadReport)
+	if err != nil {
+		return nil, err
+	}
+	asked.Language = edge.Language(r)
+	return s.Report(r.Context(), edge.CallOf(r), asked)
 }
 
 // revokePage asks for the reason and explains the effect of a revocation.

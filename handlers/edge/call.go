@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 )
 
@@ -48,6 +49,9 @@ type Content struct {
 	arriving   *pacedBody // nil if no body was read
 	Meter      strictjson.Meter
 }
+
+// Language returns the language that the caller of the API prefers: English unless Accept-Language says otherwise.
+func (c *Call) Language() evidence.Language { return PreferredLanguage(c.languages, evidence.English) }
 
 // Form returns the fields of a form that the request has sent.
 func Form(r *http.Request) url.Values { return CallOf(r).form }

@@ -154,6 +154,17 @@ func (s *Identity) ClientAddress(r *http.Request) netip.Addr {
 	return ClientAddress(r, s.TrustedProxies)
 }
 
+// ClientNetwork returns the network that takes turns as one client: an address of IPv4 or a /64 of IPv6.
+func (s *Identity) ClientNetwork(r *http.Request) netip.Prefix {
+	address := s.ClientAddress(r)
+	bits := address.BitLen()
+	if address.Is6() {
+		bits = ipv6HostBits
+	}
+	network, _ := address.Prefix(bits) // malformed addresses share one
+	return network
+}
+
 // ClientAddress is Identity.ClientAddress with the given trusted proxies.
 func ClientAddress(r *http.Request, proxies []netip.Prefix) netip.Addr {
 	address := PeerAddress(r)

@@ -137,7 +137,7 @@ func (s *Edge) Explain(c *Call, err error) (*domain.Error, web.Code, *wire.Failu
 	if !ok {
 		code = s.Codes[domain.Internal]
 	}
-	language := PreferredLanguage(c.languages, evidence.English)
+	language := c.Language()
 	body := &wire.Failure{
 		Type: s.BaseURL + code.Address(), Title: code.Text[language].Title, Status: code.Status, Detail: refused.Message,
 		Code: refused.Code, Errors: slices.Clone(refused.Fields), Retryable: code.Retryable,

@@ -16,7 +16,6 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/fair"
-	"integrityledger/handlers/action"
 	"integrityledger/handlers/developers"
 	"integrityledger/handlers/edge"
 	"integrityledger/handlers/web"
@@ -62,15 +61,7 @@ func (s *Site) schema(r *http.Request) (any, error) {
 // trustedKeys publishes the operator's trusted-keys file as the service has loaded it. Before relying on a key, a
 // verifier must pin it through a channel it already trusts.
 func (s *Site) trustedKeys(*http.Request) (any, error) {
-	trusted := s.Keys().Trusted
-	if trusted == nil {
-		return nil, action.NoTrustedKeys()
-	}
-	published, err := trusted.Published()
-	if err != nil {
-		return nil, err
-	}
-	raw, err := published.Marshal()
+	raw, err := s.PublishedKeys()
 	return edge.Cacheable(raw, edge.JSONType), err
 }
 
@@ -126,16 +117,7 @@ func (s *Site) program(r *http.Request) (any, error) {
 		answer.Empty = true
 		return answer, nil
 	}
-	address := s.ClientAddress(r)
-	bits := address.BitLen()
-	if address.Is6() {
-		bits = 64
-	}
-	network, err := address.Prefix(bits)
-	if err != nil {
-		return nil, err
-	}
-	release, err := s.programs.Acquire(r.Context(), network, 1)
+	release, err := s.programs.Acquire(r.Context(), s.ClientNetwork(r), 1)
 	if err != nil {
 		return nil, domain.Unavailable("Other downloads of the program are in progress; send the request again later.")
 	}

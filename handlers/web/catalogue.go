@@ -27,8 +27,10 @@ type texts struct {
 	Links      map[string]struct{ Title, Text string }
 	LinkScopes map[string]string
 
+	PublicID, KeyID, Fingerprint string // labels
+
 	// Texts that differ between the pages of a record and of a certificate.
-	CheckTitle, StateCheck string
+	CheckTitle, StateCheck, Declared string
 	// RecordSignature and RecordState name the checks of a record that the compared file is not the file of.
 	RecordSignature, RecordState string
 	LimitsShort                  []string // the limits in plain words
@@ -52,6 +54,7 @@ type texts struct {
 	Verify verifyTexts
 	Trust  trustTexts
 	Vouch  vouchTexts
+	Report reportTexts
 }
 
 // outcome explains a result. Not says what the result does not establish.
