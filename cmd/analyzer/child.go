@@ -29,6 +29,7 @@ type request struct {
 	DeclaredType string `json:"declaredType"`
 	FileName     string `json:"fileName"`
 	Memory       int64  `json:"memory"`
+	Attachments  bool   `json:"attachments"` // read the attached files of a PDF instead
 }
 
 // Exit codes of the child.
@@ -46,21 +47,40 @@ const (
 	maxErrors = 64 << 10
 )
 
-// run starts a child, waits for its end and reads its answer.
+// run analyses a file in a child and reads its answer.
 func (a *Analyzer) run(ctx context.Context, file *os.File, r request) (analysis.Report, error) {
+	out, reason, err := a.child(ctx, file, r, maxAnswer)
+	if err != nil {
+		return analysis.Report{}, err
+	}
+	if reason != "" {
+		return analysis.Undecided(reason), nil
+	}
+	report, ok := read(out)
+	if !ok {
+		return analysis.Undecided(analysis.ReasonAnswer), nil
+	}
+	return report, nil
+}
+
+// child starts a child and waits for its end. It returns the child's answer, of which at most most bytes are kept, or
+// the reason why there is none.
+func (a *Analyzer) child(
+	ctx context.Context, file *os.File, r request, most int,
+) (out *bounded, reason analysis.Reason, err error) {
 	own, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(file.Fd())))
 	if err != nil {
-		return analysis.Report{}, fmt.Errorf("open the file for reading: %w", err)
+		return nil, "", fmt.Errorf("open the file for reading: %w", err)
 	}
 	defer own.Close()
 	text, err := json.Marshal(r)
 	if err != nil {
-		return analysis.Report{}, err
+		return nil, "", err
 	}
 	wall, cancel := context.WithTimeout(ctx, a.cfg.Wall)
 	defer cancel()
 
-	out, errs := &bounded{most: maxAnswer}, &bounded{most: maxErrors}
+	out, errs := &bounded{most: most}, &bounded{most: maxErrors}
 	cmd := exec.CommandContext(wall, a.cfg.Program, Command) //nolint:gosec // the program is this one or the operator's
 	cmd.Args[0] = "integrity"
 	cmd.Env = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", "TZ=UTC"}
@@ -72,7 +92,7 @@ func (a *Analyzer) run(ctx context.Context, file *os.File, r request) (analysis.
 	cmd.WaitDelay = time.Second // for pipes that another process still holds
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
-		return analysis.Report{}, err
+		return nil, "", err
 	}
 	defer stdin.Close()
 
@@ -80,28 +100,24 @@ func (a *Analyzer) run(ctx context.Context, file *os.File, r request) (analysis.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
-		return analysis.Report{}, err
+		return nil, "", err
 	}
 	if err := a.limit(cmd.Process.Pid); err != nil && !errors.Is(err, unix.ESRCH) {
 		cancel()
 		_ = cmd.Wait() // it was killed
-		return analysis.Undecided(analysis.ReasonIsolation), nil
+		return nil, analysis.ReasonIsolation, nil
 	}
 	// A child that does not read its request will not answer either.
 	_, _ = stdin.Write(text)
 	_ = stdin.Close()
 	err = cmd.Wait()
 	if wall.Err() != nil {
-		return analysis.Undecided(analysis.ReasonTime), nil // if the caller went away, it knows the reason
+		return nil, analysis.ReasonTime, nil // if the caller went away, it knows the reason
 	}
 	if err != nil {
-		return analysis.Undecided(a.reason(cmd.ProcessState, string(errs.kept))), nil
+		return nil, a.reason(cmd.ProcessState, string(errs.kept)), nil
 	}
-	report, ok := read(out)
-	if !ok {
-		return analysis.Undecided(analysis.ReasonAnswer), nil
-	}
-	return report, nil
+	return out, "", nil
 }
 
 // reserved is the address space that the Go runtime reserves and never touches.
@@ -224,6 +240,9 @@ func Child() int {
 	}
 	if err := confine(); err != nil {
 		return exitUnconfined
+	}
+	if r.Attachments {
+		return readAttachments(file, r.Size)
 	}
 	var a analysis.Report
 	last := time.Now()

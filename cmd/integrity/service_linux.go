@@ -6,10 +6,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/analyzer"
+	"integrityledger/cmd/integrity/clientcmd"
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/demo"
 	"integrityledger/cmd/integrity/operator"
 )
+
+// attachments reads the files attached to a PDF, which may be hostile, in a confined child.
+var attachments clientcmd.Attachments = analyzer.Attachments
 
 // serviceCommands returns the commands that exist where the service runs: on Linux. Elsewhere the program has the
 // commands that use the API.

@@ -83,14 +83,17 @@ func (s *Proofs) Report(ctx context.Context, c *edge.Call, asked ReportQuestion)
 	if err != nil {
 		return edge.Response{}, err
 	}
-	own := &web.OwnReport{References: stored.Record.References, More: versions.Next != nil}
+	shown, err := s.Store.Record(ctx, c.Access, asked.PublicID)
+	if err != nil {
+		return edge.Response{}, err
+	}
+	own := &web.OwnReport{
+		References: stored.Record.References, RevokedAt: shown.RevokedAt, More: versions.Next != nil,
+	}
 	for _, v := range versions.Entries {
 		own.Versions = append(own.Versions, web.RecordRow{
 			PublicID: v.PublicID.String(), Version: v.Version, Status: string(v.Status), ReceivedAt: v.ReceivedAt,
 		})
-		if v.PublicID == asked.PublicID {
-			own.RevokedAt = v.RevokedAt
-		}
 	}
 	return s.report(ctx, c, asked, record, proven, own, observedAt)
 }

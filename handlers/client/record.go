@@ -274,6 +274,33 @@ func (c *Client) proof(ctx context.Context, a ask) ([]byte, error) {
 	return body, nil
 }
 
+// Report returns the evidence report of a record in a language: a PDF for people, to which the evidence is attached. Its
+// printed text is no evidence; the attached files are.
+func (c *Client) Report(ctx context.Context, publicID string, language evidence.Language) ([]byte, error) {
+	a := askRecord(http.MethodGet, publicID, "/report")
+	return c.report(ctx, a, language)
+}
+
+// PublicReport returns the public evidence report of a record, which has no references. The request carries no key.
+func (c *Client) PublicReport(ctx context.Context, publicID string, language evidence.Language) ([]byte, error) {
+	return c.report(ctx, ask{
+		method: http.MethodGet, path: "/api/public/integrity/" + publicID + "/report", public: true,
+		wrong: checkPublicID(publicID),
+	}, language)
+}
+
+func (c *Client) report(ctx context.Context, a ask, language evidence.Language) ([]byte, error) {
+	a.raw, a.query = true, url.Values{"lang": {string(language)}}
+	body, err := c.do(ctx, a)
+	if err == nil && !evidence.IsReport(body) {
+		err = say.Errorf("the answer of %s must be a PDF; is this the address of the service?", c.base)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return body, nil
+}
+
 // Revoke revokes a record for good; the key needs integrity:revoke. The reason, at most 500 characters, may be empty.
 // Only the organization can see it.
 func (c *Client) Revoke(ctx context.Context, publicID, reason string) (wire.Revocation, error) {

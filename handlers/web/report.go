@@ -78,7 +78,7 @@ func (s *Site) Report(r Report) ([]byte, error) {
 		return nil, err
 	}
 	// Operators write texts of any length, so longer ones are printed smaller, and the list of versions is cut.
-	for scale := 1.0; ; scale -= 0.07 {
+	for scale := largestReport; ; scale -= 0.07 {
 		sheet := newSheet(scale, t.Report.Title+" · "+r.PublicID, t.Report.Page)
 		s.writeReport(sheet, t, r, code)
 		if sheet.PageCount() > maxReportPages && scale > smallestReport {
@@ -94,7 +94,8 @@ func (s *Site) Report(r Report) ([]byte, error) {
 	}
 }
 
-const smallestReport = 0.4
+// Scales of the print.
+const largestReport, smallestReport = 1.12, 0.4
 
 func (s *Site) writeReport(p *sheet, t *texts, r Report, code *Drawing) {
 	w := t.Report
@@ -115,7 +116,7 @@ func (s *Site) writeReport(p *sheet, t *texts, r Report, code *Drawing) {
 		fmt.Sprintf(w.VouchHow, s.BaseURL+Path(r.Language, TrustPath)))
 	p.fact(w.Size, fmt.Sprintf(w.Bytes, r.Record.SizeBytes))
 	p.fact(w.Type, r.Record.MimeType)
-	p.fact(w.Generated, string(r.Record.GeneratedAt))
+	p.fact(w.Generated, generated(r))
 	p.code(t.PublicID, r.PublicID)
 	if r.Record.PublicID != r.PublicID {
 		p.fact("", fmt.Sprintf(w.Former, r.Record.PublicID))
@@ -189,6 +190,15 @@ func (s *Site) writeReport(p *sheet, t *texts, r Report, code *Drawing) {
 	}
 }
 
+// generated returns the declared time, for people and in full.
+func generated(r Report) string {
+	text := string(r.Record.GeneratedAt)
+	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return date(r.Language, at) + " (" + text + ")"
+	}
+	return text
+}
+
 // Fonts of a sheet, and its measures in millimetres. Sizes of fonts are in points.
 const (
 	plainFont, monoFont = "go", "gomono"
@@ -259,8 +269,10 @@ func (p *sheet) text(left, line float64, text string) {
 }
 
 func (p *sheet) heading(title string, code *Drawing, url string) {
-	p.drawCode(code, marginX+sheetWidth-codeSide, marginY-4, codeSide)
-	p.LinkString(marginX+sheetWidth-codeSide, marginY-4, codeSide, codeSide, url)
+	quiet := quietZone * codeSide / float64(code.width) // it extends into the margin
+	left := marginX + sheetWidth - codeSide + quiet
+	p.drawCode(code, left, marginY-quiet, codeSide)
+	p.LinkString(left, marginY-quiet, codeSide, codeSide, url)
 	p.SetRightMargin(marginX + codeSide + 4)
 	p.font(plainFont, "B", 9)
 	p.SetTextColor(90, 90, 90)

@@ -3,7 +3,9 @@ package clientcmd
 
 import (
 	"cmp"
+	"context"
 	_ "embed"
+	"os"
 	"strings"
 	"sync"
 
@@ -13,6 +15,7 @@ import (
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
 	"integrityledger/handlers/client"
 )
@@ -30,11 +33,17 @@ var spanishHelp string
 
 var manual = sync.OnceValue(func() cli.Manual { return cli.NewManual(help).In(spanishHelp) })
 
-type app struct{ *cli.App }
+type app struct {
+	*cli.App
+	attachments Attachments
+}
+
+// Attachments reads the files attached to the first size bytes of a file, a PDF.
+type Attachments func(ctx context.Context, file *os.File, size int64) ([]evidence.ReportFile, error)
 
 // Commands returns all commands, in the order in which --help shows them.
-func Commands(shared *cli.App) []*cobra.Command {
-	a := &app{shared}
+func Commands(shared *cli.App, attachments Attachments) []*cobra.Command {
+	a := &app{shared, attachments}
 	return []*cobra.Command{
 		a.reserveCommand(),
 		a.registerCommand(),
@@ -76,7 +85,7 @@ func Connect(a *cli.App, f *Flags) (*client.Client, error) { return ConnectTo(a,
 
 // ConnectTo is Connect for the given address; an empty address means the configured one.
 func ConnectTo(a *cli.App, url string) (*client.Client, error) {
-	base, err := (&app{a}).serviceURL(url)
+	base, err := (&app{App: a}).serviceURL(url)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package clientcmd
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -30,8 +31,15 @@ func (a *app) evidenceCommand() *cobra.Command {
 	proof := c.Flags().Bool(
 		"tlog-proof", false, "save the transparency log proof (C2SP tlog-proof) instead, and wait for it up to 25 seconds",
 	)
-	c.MarkFlagsMutuallyExclusive("tlog-proof", "at")
-	c.MarkFlagsMutuallyExclusive("tlog-proof", "timestamps")
+	report := c.Flags().Bool(
+		"report", false, "save the evidence report instead, a PDF for people with the evidence attached",
+	)
+	language := c.Flags().String("language", "", "language of the report, en or es (default: the locale's)")
+	for _, other := range []string{"at", "timestamps", "report"} {
+		c.MarkFlagsMutuallyExclusive("tlog-proof", other)
+	}
+	c.MarkFlagsMutuallyExclusive("report", "at")
+	c.MarkFlagsMutuallyExclusive("report", "timestamps")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		record, service, err := a.recordClient(args[0], flags)
 		if err != nil {
@@ -45,6 +53,13 @@ func (a *app) evidenceCommand() *cobra.Command {
 				return keyfiles.Replace(*output, body, 0o600)
 			}
 			return a.WriteRaw(body)
+		}
+		if *report {
+			in, err := a.languageNamed(*language)
+			if err != nil {
+				return err
+			}
+			return save(service.Report(c.Context(), record.publicID, in))
 		}
 		if *proof {
 			return save(service.TlogProof(c.Context(), record.publicID, proofWait))
@@ -105,21 +120,18 @@ func (a *app) verifyCommand() *cobra.Command {
 		"accept a record whose signing key was revoked, if a pinned timestamp authority stamped it before")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	language := c.Flags().String("language", "", "language of the closing text, en or es (default: the locale's)")
-	c.RunE = func(_ *cobra.Command, args []string) error {
-		language := evidence.Language(*language)
-		switch {
-		case language == "" && *asJSON:
-			language = evidence.English
-		case language == "":
-			language = a.Language()
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if *language == "" && *asJSON {
+			*language = string(evidence.English)
 		}
-		if language != evidence.English && language != evidence.Spanish {
-			return say.Errorf("--language must be en or es")
+		language, err := a.languageNamed(*language)
+		if err != nil {
+			return err
 		}
 		if options.RequireWitnesses < 0 {
 			return say.Errorf("--require-witnesses must be 0 or more")
 		}
-		receipt, err := readReceipt(args[0])
+		verify, err := a.readEvidence(c.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -135,7 +147,10 @@ func (a *app) verifyCommand() *cobra.Command {
 			options.Document = &evidence.Document{SHA256: h.sha256, Size: h.size}
 		}
 		options.Now = a.Now()
-		findings := evidence.Verify(receipt, trusted, options)
+		findings, err := verify(trusted, options)
+		if err != nil {
+			return err
+		}
 		title, limits := evidence.LimitsTitle, evidence.Limits
 		if findings.Certificate != nil {
 			title, limits = evidence.CertificateLimitsTitle, evidence.CertificateLimits
@@ -149,6 +164,53 @@ func (a *app) verifyCommand() *cobra.Command {
 		}{findings, points}, text, findings.ExitCode() == 0)
 	}
 	return c
+}
+
+// languageNamed returns the language that a flag names, or the locale's if it is empty.
+func (a *app) languageNamed(text string) (evidence.Language, error) {
+	switch language := evidence.Language(text); language {
+	case "":
+		return a.Language(), nil
+	case evidence.English, evidence.Spanish:
+		return language, nil
+	}
+	return "", say.Errorf("--language must be en or es")
+}
+
+// verification verifies what a file contains.
+type verification func(*evidence.TrustedKeys, evidence.Options) (evidence.Findings, error)
+
+// readEvidence reads a receipt, or the files attached to an evidence report.
+func (a *app) readEvidence(ctx context.Context, path string) (verification, error) {
+	receipt, err := readReceipt(path)
+	if err != nil {
+		return nil, err
+	}
+	if !evidence.IsReport(receipt) {
+		return func(trusted *evidence.TrustedKeys, options evidence.Options) (evidence.Findings, error) {
+			return evidence.Verify(receipt, trusted, options), nil
+		}, nil
+	}
+	f, err := keyfiles.OpenRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	files, err := a.attachments(ctx, f, info.Size())
+	if err != nil {
+		return nil, say.Errorf("%s: %w", path, err)
+	}
+	return func(trusted *evidence.TrustedKeys, options evidence.Options) (evidence.Findings, error) {
+		f, err := evidence.VerifyReport(files, trusted, options)
+		if err != nil {
+			err = say.Errorf("%s: %w", path, err)
+		}
+		return f, err
+	}, nil
 }
 
 func readReceipt(path string) ([]byte, error) { return readAtMost("receipt", path, evidence.MaxReceiptBytes) }

@@ -215,7 +215,7 @@ func Declare(a *cli.App, common wire.Declaration, files []string) ([]wire.Declar
 			)
 		}
 		taken[d.DocumentReference] = path
-		h, err := (&app{a}).hashFile(path)
+		h, err := (&app{App: a}).hashFile(path)
 		if err != nil {
 			return nil, err
 		}
