@@ -29,7 +29,7 @@ type attached struct {
 }
 
 // Attachments reads the files attached to a PDF in a confined child, as Analyze reads files. The error is
-// detect.ErrUnreadablePDF whatever is wrong with the PDF.
+// evidence.ErrUnreadableReport whatever is wrong with the PDF.
 func Attachments(ctx context.Context, file *os.File, size int64) ([]evidence.ReportFile, error) {
 	a, err := New(Config{Workers: 1, CPU: 10 * time.Second, Wall: 20 * time.Second})
 	if err != nil {
@@ -44,13 +44,13 @@ func Attachments(ctx context.Context, file *os.File, size int64) ([]evidence.Rep
 	case reason == analysis.ReasonIsolation:
 		return nil, errUnconfined
 	case reason != "":
-		return nil, detect.ErrUnreadablePDF
+		return nil, evidence.ErrUnreadableReport
 	}
 	var said attached
 	decoder := json.NewDecoder(bytes.NewReader(out.kept))
 	decoder.DisallowUnknownFields()
 	if out.cut || decoder.Decode(&said) != nil || said.Unreadable {
-		return nil, detect.ErrUnreadablePDF
+		return nil, evidence.ErrUnreadableReport
 	}
 	return said.Files, nil
 }

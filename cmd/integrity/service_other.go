@@ -30,7 +30,7 @@ var attachments clientcmd.Attachments = func(
 	case <-read:
 		return files, err
 	case <-ctx.Done():
-		return nil, detect.ErrUnreadablePDF
+		return nil, evidence.ErrUnreadableReport
 	}
 }
 

@@ -172,6 +172,9 @@ var ErrNoReport = say.Errorf(
 	"no evidence is attached to it: an evidence report has a file integrity-receipt-….json or integrity-evidence-….json",
 )
 
+// ErrUnreadableReport means that the attached files of a PDF cannot be read.
+var ErrUnreadableReport = say.Errorf("the PDF cannot be read: it is damaged or encrypted, or exceeds a limit")
+
 // VerifyReport verifies the files of an evidence report like Verify: the receipt or the evidence, with the transparency
 // log proof and the tokens beside it. Evidence that has a proof or tokens of its own is verified both with them and with
 // the files. VerifyReport never uses the keys or certificates of the report. An error means that the files are not those

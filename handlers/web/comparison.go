@@ -109,6 +109,7 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 		Ask, Action, QR      string
 		VerifyPage           string
 		Receipt, ReceiptFile string // empty if there is no public signed file
+		Report               string // likewise
 		Command              string // for offline verification, with the names under which a browser saves the files
 	}{
 		frame: f, Comparison: c, Lines: lines, Shown: shown, MaxFile: MaxFile,
@@ -122,6 +123,7 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	}
 	if c.Kind == Record {
 		data.Receipt, data.ReceiptFile = ask+"/receipt", file
+		data.Report = ask + "/report?lang=" + string(c.Language)
 	}
 	data.Vouched = c.Vouching.line(t.Vouch, c.Language)
 	for _, result := range c.Kind.fileResults() {

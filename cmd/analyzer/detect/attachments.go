@@ -5,7 +5,6 @@ import (
 	"io"
 
 	"integrityledger/domain/evidence"
-	"integrityledger/domain/say"
 
 	"github.com/pdfcpu/pdfcpu/pkg/pdfcpu"
 	"github.com/pdfcpu/pdfcpu/pkg/pdfcpu/model"
@@ -20,14 +19,11 @@ const (
 	maxAttachedNodes = 1000     // of the tree that names them
 )
 
-// ErrUnreadablePDF means that the attached files of a PDF cannot be read.
-var ErrUnreadablePDF = say.Errorf("the PDF cannot be read: it is damaged or encrypted, or exceeds a limit")
-
 // Attachments returns the files attached to a PDF as a whole (ISO 32000-2, 7.11.4), at most one more than
-// evidence.MaxReportFiles. All errors are ErrUnreadablePDF.
+// evidence.MaxReportFiles. All errors are evidence.ErrUnreadableReport.
 func Attachments(content io.ReaderAt, size int64) (files []evidence.ReportFile, err error) {
 	if size > MaxAttachedPDF {
-		return nil, ErrUnreadablePDF
+		return nil, evidence.ErrUnreadableReport
 	}
 	preparePDF()
 	err = guarded(func() error {
@@ -51,7 +47,7 @@ func Attachments(content io.ReaderAt, size int64) (files []evidence.ReportFile, 
 		return err
 	})
 	if err != nil {
-		return nil, ErrUnreadablePDF
+		return nil, evidence.ErrUnreadableReport
 	}
 	return files, nil
 }
