@@ -59,6 +59,13 @@ func TestClientCommandsFollowTheLocale(t *testing.T) {
 		!strings.Contains(said, "matches the registered SHA-256") {
 		t.Error(said)
 	}
+	report, letter := filepath.Join(dir, "report.pdf"), write(t, filepath.Join(dir, "letter.pdf"), "%PDF-1.7\n")
+	must("evidence", link, "--report", "-o", report)
+	if said := must("verify", report, trusted, file, "--require-references", "--require-inclusion"); !strings.Contains(
+		said, "inclusion     valid\n",
+	) || !strings.Contains(said, "The attached files were verified, not the text printed on the pages.") {
+		t.Error(said)
+	}
 	text, err := os.ReadFile(proof)
 	if err != nil {
 		t.Fatal(err)
@@ -82,6 +89,8 @@ func TestClientCommandsFollowTheLocale(t *testing.T) {
 		{"compare", file, none, "--url", strings.Replace(access.BaseURL, "http:", "https:", 1)},
 		{"evidence", none}, {"evidence", link, "--at", "x"}, {"evidence", none, "--tlog-proof"},
 		{"evidence", link, "--tlog-proof", "--timestamps"}, {"verify", proof, trusted, other}, {"verify", spoilt, trusted},
+		{"verify", report, trusted, file}, {"verify", report, trusted, other}, {"verify", letter, trusted},
+		{"evidence", link, "--report", "--at", "1"}, {"evidence", link, "--report", "--language", "fr"},
 		{"verify", saved, trusted, file}, {"verify", saved, trusted, other, "--require-timestamp"}, {"verify", file, trusted},
 		{"verify", saved, file},
 		{"monitor", access.BaseURL, "--trusted-keys", trusted, "--state", filepath.Join(dir, "state"), "--evidence", saved},

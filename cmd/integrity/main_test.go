@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"integrityledger/cmd/analyzer"
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/demo"
@@ -44,6 +45,9 @@ var (
 const binaryVariable = "INTEGRITY_TEST_BINARY"
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == analyzer.Command { // this program, started to read a PDF
+		os.Exit(analyzer.Child())
+	}
 	if os.Getenv(killAtVariable) != "" {
 		os.Exit(runUntilKilled())
 	}
