@@ -274,8 +274,8 @@ func (c *Client) proof(ctx context.Context, a ask) ([]byte, error) {
 	return body, nil
 }
 
-// Report returns the evidence report of a record in a language: a PDF for people, to which the evidence is attached. Its
-// printed text is no evidence; the attached files are.
+// Report returns the evidence report of a record, a PDF for people with the evidence attached. Its printed text is no
+// evidence; the attached files are. An empty language means the client's.
 func (c *Client) Report(ctx context.Context, publicID string, language evidence.Language) ([]byte, error) {
 	a := askRecord(http.MethodGet, publicID, "/report")
 	return c.report(ctx, a, language)
@@ -290,7 +290,9 @@ func (c *Client) PublicReport(ctx context.Context, publicID string, language evi
 }
 
 func (c *Client) report(ctx context.Context, a ask, language evidence.Language) ([]byte, error) {
-	a.raw, a.query = true, url.Values{"lang": {string(language)}}
+	if a.raw = true; language != "" {
+		a.query = url.Values{"lang": {string(language)}}
+	}
 	body, err := c.do(ctx, a)
 	if err == nil && !evidence.IsReport(body) {
 		err = say.Errorf("the answer of %s must be a PDF; is this the address of the service?", c.base)

@@ -35,6 +35,7 @@ func ClientOperations() map[string]ClientOperation {
 		"getRecord":     with("record", "lookup"), "getEvidence": with("evidence", "evidence"),
 		"getEvidenceOfMany": only("evidenceOfMany"), "getTlogProof": with("tlogProof", "evidence"),
 		"getPublicTlogProof": only("publicTlogProof"),
+		"getReport":          with("report", "evidence"), "getPublicReport": only("publicReport"),
 		"revokeRecord":       with("revoke", "revoke"),
 		"lookupRecord":       with("lookup", "lookup"), "listChanges": with("changesPage", "changes", "reconcile"),
 		"getUsage": with("usage", "usage"), "listUsageEntries": only("usageEntriesPage"),

@@ -689,6 +689,8 @@ export class Client {
    * while it may still come; `wait` (0 to 25 seconds) holds the request open.
    */
   tlogProof(of: { publicId: string; wait?: number }, options?: CallOptions): Promise<string>;
+  /** The evidence report, a PDF for people with the evidence attached, in English unless `language` says otherwise. */
+  report(of: { publicId: string; language?: "es" | "en" }, options?: CallOptions): Promise<Uint8Array>;
   /** Scope integrity:revoke. */
   revoke(of: { publicId: string; reason?: string }, options?: CallOptions): Promise<RevokedRecord>;
 
@@ -728,6 +730,8 @@ export class Client {
   receipt(of: { publicId: string }, options?: CallOptions): Promise<Receipt>;
   /** The transparency log proof without references. */
   publicTlogProof(of: { publicId: string }, options?: CallOptions): Promise<string>;
+  /** The evidence report without references and other versions. */
+  publicReport(of: { publicId: string; language?: "es" | "en" }, options?: CallOptions): Promise<Uint8Array>;
 
   /** The newest checkpoint of the transparency log, a signed note. What the log answers proves nothing until it is checked. */
   logCheckpoint(options?: CallOptions): Promise<string>;

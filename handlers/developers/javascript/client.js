@@ -279,6 +279,10 @@ export class Client {
     return asProof(await this.#integrity("GET", `/records/${segment("publicId", publicId)}/tlog-proof`, request, options));
   }
 
+  async report({ publicId, language }, options) {
+    return asReport(await this.#integrity("GET", `/records/${segment("publicId", publicId)}/report`, { query: { lang: language }, binary: true }, options));
+  }
+
   async revoke({ publicId, reason }, options) {
     return this.#integrity("POST", `/records/${segment("publicId", publicId)}/revoke`, { body: { reason }, writes: true }, options);
   }
@@ -430,6 +434,11 @@ export class Client {
     return asProof(await this.#call("GET", `/api/public/integrity/${segment("publicId", publicId)}/tlog-proof`, { binary: true, open: true }, options));
   }
 
+  async publicReport({ publicId, language }, options) {
+    const request = { query: { lang: language }, binary: true, open: true };
+    return asReport(await this.#call("GET", `/api/public/integrity/${segment("publicId", publicId)}/report`, request, options));
+  }
+
   // The transparency log: what it answers proves nothing until it is checked.
 
   async logCheckpoint(options) {
@@ -567,6 +576,14 @@ function asProof(bytes) {
     throw notOfTheService({ status: 200 });
   }
   return text;
+}
+
+// asReport is an evidence report, of which nothing but the first bytes was looked at.
+function asReport(bytes) {
+  if (String.fromCharCode(...bytes.subarray(0, 5)) !== "%PDF-") {
+    throw notOfTheService({ status: 200 });
+  }
+  return bytes;
 }
 
 // pages asks for page after page, to the end; not in a circle, which comes back to a mark that is set ever more rarely

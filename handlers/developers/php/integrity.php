@@ -242,20 +242,40 @@ final class Client
     public function tlogProof(string $publicId, int $wait = 0): string
     {
         $path = '/api/v1/integrity/records/' . self::segment($publicId) . '/tlog-proof?wait=' . $wait;
-        return $this->proof($path, false, max(0, min($wait, 25)));
+        return $this->file($path, false, max(0, min($wait, 25)), "c2sp.org/tlog-proof@v1\n");
     }
 
     /** Returns the transparency log proof of a record without its references. No key is sent. */
     public function publicTlogProof(string $publicId): string
     {
-        return $this->proof('/api/public/integrity/' . self::segment($publicId) . '/tlog-proof', true, 0);
+        $path = '/api/public/integrity/' . self::segment($publicId) . '/tlog-proof';
+        return $this->file($path, true, 0, "c2sp.org/tlog-proof@v1\n");
     }
 
-    private function proof(string $path, bool $public, int $held): string
+    /**
+     * Returns the evidence report of a record, a PDF for people with the evidence attached. Needs integrity:read.
+     *
+     * @param string $language es or en
+     */
+    public function report(string $publicId, string $language = 'en'): string
+    {
+        $path = '/api/v1/integrity/records/' . self::segment($publicId) . '/report?lang=' . rawurlencode($language);
+        return $this->file($path, false, 0, '%PDF-');
+    }
+
+    /** Returns the evidence report of a record without its references and other versions. No key is sent. */
+    public function publicReport(string $publicId, string $language = 'en'): string
+    {
+        $path = '/api/public/integrity/' . self::segment($publicId) . '/report?lang=' . rawurlencode($language);
+        return $this->file($path, true, 0, '%PDF-');
+    }
+
+    /** Returns a file that begins with these bytes. */
+    private function file(string $path, bool $public, int $held, string $begins): string
     {
         $sent = true;
         $answer = $this->send('GET', $path, null, $public, $held, $sent);
-        if (!str_starts_with($answer, "c2sp.org/tlog-proof@v1\n")) {
+        if (!str_starts_with($answer, $begins)) {
             throw new Unanswered('the answer is not of this service');
         }
         return $answer;

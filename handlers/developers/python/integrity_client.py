@@ -413,6 +413,14 @@ class IntegrityClient:
         path = f"{_INTEGRITY}/records/{_segment(public_id)}/tlog-proof"
         return _proof(await self._send("GET", path, None, {"wait": wait or None}, False, False, wait or 0))
 
+    async def report(self, public_id: str, *, language: str | None = None) -> bytes:
+        """The evidence report of a record, a PDF for people with the evidence attached. Needs integrity:read.
+
+        language is "es" or "en", the default.
+        """
+        path = f"{_INTEGRITY}/records/{_segment(public_id)}/report"
+        return _report(await self._send("GET", path, None, {"lang": language}, False, False, 0))
+
     async def revoke(self, public_id: str, reason: str = "") -> dict[str, Any]:
         """Revokes a record for good; again, it is "replayed": true and the first reason stays.
 
@@ -601,6 +609,11 @@ class IntegrityClient:
     async def public_tlog_proof(self, public_id: str) -> bytes:
         """The transparency log proof of a record without its references: no key is sent."""
         return _proof(await self._send("GET", f"/api/public/integrity/{_segment(public_id)}/tlog-proof", None, None, True, False, 0))
+
+    async def public_report(self, public_id: str, *, language: str | None = None) -> bytes:
+        """The evidence report of a record without its references and other versions: no key is sent."""
+        path = f"/api/public/integrity/{_segment(public_id)}/report"
+        return _report(await self._send("GET", path, None, {"lang": language}, True, False, 0))
 
     async def verify_hash(self, public_id: str, sha256: str) -> dict[str, Any]:
         """Compares a hash with a certificate: accept a file only where verified is true. Needs verify:read."""
@@ -956,6 +969,13 @@ def _segment(text: str) -> str:
 def _proof(answer: bytes) -> bytes:
     """A transparency log proof, of which nothing but the first line was looked at."""
     if not answer.startswith(b"c2sp.org/tlog-proof@v1\n"):
+        raise Unanswered("the answer is not of this service")
+    return answer
+
+
+def _report(answer: bytes) -> bytes:
+    """An evidence report, of which nothing but the first bytes was looked at."""
+    if not answer.startswith(b"%PDF-"):
         raise Unanswered("the answer is not of this service")
     return answer
 

@@ -141,6 +141,8 @@ class AgainstTheService(unittest.IsolatedAsyncioTestCase):
             self.assertTrue(
                 many["data"]["payload"] == json.loads(evidence)["payload"] if many["data"] else many["error"]["code"] == "INCLUSION_PENDING"
             )
+            for report in (c.report(record["publicId"], language="es"), c.public_report(record["publicId"])):
+                self.assertEqual(b"%PDF-", (await report)[:5])
             for proof in (c.tlog_proof(record["publicId"], wait=1), c.public_tlog_proof(record["publicId"])):
                 try:
                     self.assertEqual(b"c2sp.org/tlog-proof@v1", (await proof).splitlines()[0])

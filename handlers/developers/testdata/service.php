@@ -74,6 +74,8 @@ $twice = fails('an id twice', Refused::class, 'INVALID_DATA', fn() => $client->e
 same('pointer', $twice->fields[0]['pointer'], '/publicIds/1');
 fails('an id that is no UTF-8', InvalidArgumentException::class, 'publicIds', fn() => $client->evidenceOfMany(["\xff"]));
 same('a proof', str_starts_with($client->tlogProof(getenv('INCLUDED'), wait: 1), "c2sp.org/tlog-proof@v1\n"), true);
+same('a report', substr($client->report(getenv('INCLUDED'), 'es'), 0, 5), '%PDF-');
+same('a public report', substr($public->publicReport(getenv('INCLUDED')), 0, 5), '%PDF-');
 same('a public proof', str_starts_with($public->publicTlogProof(getenv('INCLUDED')), "c2sp.org/tlog-proof@v1\n"), true);
 fails('a proof too early', Refused::class, 'INCLUSION_PENDING', fn() => $client->tlogProof($record['publicId']));
 file_put_contents(getenv('RECEIPT'), $public->receipt($record['publicId']));

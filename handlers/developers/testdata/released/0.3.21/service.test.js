@@ -85,6 +85,9 @@ test("an origin system, from the first company to the revocation", async () => {
   assert.deepEqual([evidence.contract, evidence.references.documentReference], ["integrity-evidence-v1", "d-1"]);
   assert.equal(JSON.parse(evidence.statusObservation.payload).status, "superseded");
   assert.equal((await anyone.receipt({ publicId: record.publicId })).payload, evidence.payload);
+  for (const report of [worker.report({ publicId: record.publicId, language: "es" }), anyone.publicReport({ publicId: record.publicId })]) {
+    assert.equal(new TextDecoder().decode((await report).subarray(0, 5)), "%PDF-");
+  }
   for (const proof of [() => worker.tlogProof({ publicId: record.publicId }), () => anyone.publicTlogProof({ publicId: record.publicId })]) {
     assert.match(await proof().catch((error) => error.code), /^(c2sp\.org\/tlog-proof@v1\n|INCLUSION_PENDING$)/);
   }
