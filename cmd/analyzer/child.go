@@ -64,7 +64,7 @@ func (a *Analyzer) run(ctx context.Context, file *os.File, r request) (analysis.
 }
 
 // child starts a child and waits for its end. It returns the child's answer, of which at most most bytes are kept, or
-// the reason why there is none.
+// the reason for its failure.
 func (a *Analyzer) child(
 	ctx context.Context, file *os.File, r request, most int,
 ) (out *bounded, reason analysis.Reason, err error) {

@@ -56,7 +56,10 @@ func (a *app) rootCommand() *cobra.Command {
 		title    say.Word
 		commands []*cobra.Command
 	}{
-		{"client", say.Word("People and origin systems (use the API)"), append(clientcmd.Commands(a.App, attachments), origins...)},
+		{
+			"client", say.Word("People and origin systems (use the API)"),
+			append(clientcmd.Commands(a.App, attachments), origins...),
+		},
 		{"server", say.Word("The service"), append(server, a.versionCommand())},
 		{"operator", say.Word("Operators (need the database)"), operators},
 	}

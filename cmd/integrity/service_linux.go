@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/analyzer"
-	"integrityledger/cmd/integrity/clientcmd"
 	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/clientcmd"
 	"integrityledger/cmd/integrity/demo"
 	"integrityledger/cmd/integrity/operator"
 )

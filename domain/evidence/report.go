@@ -169,16 +169,17 @@ func tokenOf(reply []byte) (token []byte, ok bool) {
 
 // ErrNoReport means that none of the attached files is the evidence of a record.
 var ErrNoReport = say.Errorf(
-	"no evidence is attached to it: an evidence report has a file integrity-receipt-….json or integrity-evidence-….json",
+	"no evidence is attached to it: an evidence report has a file integrity-receipt-….json or " +
+		"integrity-evidence-….json",
 )
 
 // ErrUnreadableReport means that the attached files of a PDF cannot be read.
 var ErrUnreadableReport = say.Errorf("the PDF cannot be read: it is damaged or encrypted, or exceeds a limit")
 
 // VerifyReport verifies the files of an evidence report like Verify: the receipt or the evidence, with the transparency
-// log proof and the tokens beside it. Evidence that has a proof or tokens of its own is verified both with them and with
-// the files. VerifyReport never uses the keys or certificates of the report. An error means that the files are not those
-// of one report.
+// log proof and the tokens beside it. Evidence that has a proof or tokens of its own is verified both with them and
+// with the files. VerifyReport never uses the keys or certificates of the report. An error means that the files do not
+// form one report.
 func VerifyReport(files []ReportFile, trust *TrustedKeys, opts Options) (Findings, error) {
 	r, err := openReport(files)
 	if err != nil {
@@ -307,7 +308,9 @@ func complete(e, whole Envelope) Envelope {
 // join puts the proof and the tokens of the files into the envelope, in the place of its own. It also returns what is
 // wrong with files that no later check sees.
 func (r *report) join(e Envelope) (_ Envelope, problems []error) {
-	wrong := func(f *ReportFile, err error) { problems = append(problems, say.Errorf("%s: %w", shortened(f.Name), err)) }
+	wrong := func(f *ReportFile, err error) {
+		problems = append(problems, say.Errorf("%s: %w", shortened(f.Name), err))
+	}
 	read := func(f *ReportFile) *Inclusion {
 		p, err := ParseProof(f.Content)
 		switch {

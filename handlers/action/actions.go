@@ -84,8 +84,8 @@ type Service struct {
 	// processors that render evidence reports
 	reports       *fair.Semaphore[domain.OrganizationID]
 	publicReports *fair.Semaphore[netip.Prefix] // by network of the client
-	used      *usedVersions
-	records   *verifier
+	used          *usedVersions
+	records       *verifier
 	// unproven and unstamped are pauses: until these times, in nanoseconds since 1970, evidence is made without asking for
 	// a proof of inclusion, or for timestamps.
 	unproven, unstamped atomic.Int64

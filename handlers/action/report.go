@@ -16,8 +16,8 @@ import (
 	"integrityledger/projections/query"
 )
 
-// An evidence report takes a processor for about 30 milliseconds, and 20 MB. Organizations take turns, and so do networks of
-// readers without a key, who have places of their own and never delay an organization.
+// An evidence report takes a processor for about 30 milliseconds, and 20 MB. Organizations take turns, and so do networks
+// of readers without a key. These have places of their own and never delay an organization.
 const (
 	reportPatience   = 5 * time.Second
 	reportLine       = 8 // waiting requests of an organization
@@ -54,8 +54,8 @@ func ReadReport(o *strictjson.Object) ReportQuestion {
 	return ReportQuestion{edge.ReadPublicID(o), edge.Known(o, "lang", evidence.Spanish, evidence.English)}
 }
 
-// Report answers the organization's evidence report: a PDF with the evidence, as Evidence answers it with timestamps, its
-// transparency log proof, and the versions of the document.
+// Report answers the organization's evidence report: a PDF with the evidence, as Evidence answers it with timestamps,
+// its transparency log proof, and the versions of the document.
 func (s *Proofs) Report(ctx context.Context, c *edge.Call, asked ReportQuestion) (edge.Response, error) {
 	release, err := s.reports.Acquire(ctx, c.Access.Organization, 1)
 	if err != nil {
@@ -169,7 +169,8 @@ func (s *Proofs) report(
 		language = c.Language()
 	}
 	raw, err := s.Pages.Report(web.Report{
-		Language: language, PublicID: id, URL: (&Records{s.Service}).VerificationURL(id), MadeAt: at.UTC().Truncate(time.Second),
+		Language: language, PublicID: id, URL: (&Records{s.Service}).VerificationURL(id),
+		MadeAt: at.UTC().Truncate(time.Second),
 		Record: payload, KeyID: proven.KeyID, FingerprintSHA256: proven.FingerprintSHA256,
 		State: string(record.stored.Status), Vouching: web.Vouching(s.Vouchers(ctx, asked.PublicID)),
 		Files: evidence.ReportFiles(id, content), Own: own,

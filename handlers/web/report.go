@@ -110,7 +110,8 @@ func (s *Site) writeReport(p *sheet, t *texts, r Report, code *Drawing) {
 
 	p.section(w.Record)
 	p.code(w.SHA256, r.Record.SHA256.String())
-	p.fact(w.Received, date(r.Language, r.Record.ReceivedAt)+" ("+evidence.FormatTime(r.Record.ReceivedAt)+"). "+t.Declared)
+	received := evidence.FormatTime(r.Record.ReceivedAt)
+	p.fact(w.Received, date(r.Language, r.Record.ReceivedAt)+" ("+received+"). "+t.Declared)
 	p.fact(w.State, fmt.Sprintf(w.Seen, date(r.Language, r.MadeAt))+" "+t.Seen[r.State])
 	p.fact(t.Vouch.Label, cmp.Or(r.Vouching.line(t.Vouch, r.Language), w.Unknown)+" "+
 		fmt.Sprintf(w.VouchHow, s.BaseURL+Path(r.Language, TrustPath)))

@@ -50,7 +50,7 @@ func TestAddressIsNamed(t *testing.T) {
 				Environ: []string{config.VariableAPIKey + "=" + key, config.VariableBaseURL + "=" + server.URL}, Now: time.Now,
 			}
 			root := &cobra.Command{Use: "integrity", SilenceErrors: true, SilenceUsage: true}
-			root.AddCommand(Commands(a)...)
+			root.AddCommand(Commands(a, nil)...)
 			if exit := a.Run(t.Context(), root, args); exit != answer.exit || !strings.Contains(errs.String(), server.URL) ||
 				!strings.Contains(errs.String(), answer.want) {
 				t.Errorf("%s, %s: exit %d: %s", name, args[0], exit, errs.String())
