@@ -77,7 +77,7 @@ func (s *Site) Report(r Report) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Operators write texts of any length, so longer ones are printed smaller, and the list of versions is cut.
+	// Operators write texts of any length, so longer ones are printed smaller, down to a print that can still be read.
 	for scale := largestReport; ; scale -= 0.07 {
 		sheet := newSheet(scale, t.Report.Title+" · "+r.PublicID, t.Report.Page)
 		s.writeReport(sheet, t, r, code)

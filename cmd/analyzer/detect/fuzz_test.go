@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"integrityledger/domain/analysis"
+	"integrityledger/domain/evidence"
 )
 
 // fuzzFamily runs the detectors whose IDs begin with family on mutated files of the corpus. For any input each
@@ -59,3 +60,22 @@ func FuzzArchive(f *testing.F) {
 	fuzzFamily(f, "archive-", ".zip", ".gz", ".tar", ".7z", ".docx", ".asice", ".xps")
 }
 func FuzzText(f *testing.F) { fuzzFamily(f, "text-", ".txt", ".json", ".bin") }
+
+// FuzzAttachments looks for PDFs whose attached files exceed the limits, or that the parser never ends with.
+func FuzzAttachments(f *testing.F) {
+	for _, s := range corpus(f) {
+		if strings.HasSuffix(s.name, ".pdf") && len(s.content) < 16<<10 {
+			f.Add(s.content)
+		}
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		files, err := Attachments(bytes.NewReader(content), int64(len(content)))
+		size := 0
+		for _, file := range files {
+			size += len(file.Content)
+		}
+		if err != nil && files != nil || len(files) > evidence.MaxReportFiles+1 || size > MaxAttachedBytes {
+			t.Fatalf("%d files of %d bytes, %v", len(files), size, err)
+		}
+	})
+}
