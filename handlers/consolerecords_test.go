@@ -101,6 +101,8 @@ func TestConsoleRecords(t *testing.T) {
 		http.StatusOK, hash("one"), "Version 2", second, "superseded", "by version 2",
 	); contains(shown.body, page+"/revoke") {
 		t.Error("a viewer is offered a revocation")
+	} else if contains(shown.body, "/correct") {
+		t.Error("a viewer is offered a corrected version")
 	}
 	s.hold()
 	a := viewer.visit(page + "/evidence")
@@ -136,13 +138,20 @@ func TestConsoleRecords(t *testing.T) {
 	equal(t, "before a proof", s.get(integrity + "/records/" + first).is(http.StatusOK)["status"], "superseded")
 	p.press("/en/console/sign-in", "email", s.org.Email)
 	p.press(s.mailed(), "organization", s.org.ID.String()).leads("/en/console")
-	p.press(page+"/revoke", "reason", "two\r\nlines").leads(page)
-	p.press(page + "/revoke").leads(page)
+	p.press(page+"/revoke", "reason", "two\r\n<lines>").leads(page + "?said=revoked")
+	p.press(page + "/revoke").leads(page + "?said=revoked")
 	p.visit(page + "/revoke").leads(page)
-	p.visit(page).says(http.StatusOK, "revoked")
+	p.visit(page+"?said=revoked").says(http.StatusOK, "The record is revoked", `role="status"`)
+	viewer = s.signedIn("ana@example.com")
+	for _, path := range []string{page, "/en/console/history?action=integrity.revoked"} {
+		viewer.visit(path).says(http.StatusOK, "revoked", "two\n&lt;lines&gt;")
+	}
 	equal(t, "after it", s.get(integrity + "/records/" + first).is(http.StatusOK)["status"], "revoked")
-	p.press(recordsPath + "/" + ungranted + "/revoke").leads(recordsPath + "/" + ungranted)
-	if n := s.texts("two\nlines"); n != 1 {
+	p.press(recordsPath + "/" + ungranted + "/revoke").leads(recordsPath + "/" + ungranted + "?said=revoked")
+	if contains(p.visit(recordsPath+"/"+ungranted).body, "Reason for the revocation") {
+		t.Error("a revocation without a reason shows one")
+	}
+	if n := s.texts("two\n<lines>"); n != 1 {
 		t.Errorf("%d reasons", n)
 	}
 	s.Audit(t)

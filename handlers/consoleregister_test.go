@@ -290,6 +290,111 @@ func TestConsoleRefusesRegistrations(t *testing.T) {
 	s.Audit(t)
 }
 
+// An error is corrected by a new version, whose form has the references already. The page with the link says that a record
+// is not the current one, and offers no letter with the link of a revoked one.
+func TestConsoleCorrectsRecord(t *testing.T) {
+	s := openConsole(t)
+	p := s.signedIn(s.org.Email)
+	toFile, declare := newRecord+"/file", newRecord+"/declaration"
+	first := s.registered("F-7", 1, "with an error")
+	page := recordsPath + "/" + first
+	p.visit(page).says(http.StatusOK, `href="`+page+`/correct"`, "Register a corrected version")
+	p.visit(page+"/revoke").says(http.StatusOK, `href="`+page+`/correct"`)
+	form := p.visit(page+"/correct").says(
+		http.StatusOK, `value="F-7"`, `value="billing"`, `id="version" name="version" inputmode="numeric" maxlength="10" `+
+			`autocomplete="off" value=""`, "the next version of this document", `href="`+page+`"`,
+	)
+	if !contains(form.body, `<option value="company-1"`) {
+		t.Errorf("the company is not filled in: %s", form.body)
+	}
+	p.visit(recordsPath + "/" + s.reserved("F-8", 1) + "/correct").says(http.StatusNotFound)
+	confirm := p.press(toFile, "companyReference", "company-1", "source", "billing", "documentReference", "F-7", "sha256",
+		hash("corrected"), "sizeBytes", "9").says(
+		http.StatusOK, `name="version" value="2"`, "you can register a corrected version, or revoke it",
+	)
+	second := p.press(declare, fieldsOfForm(t, confirm, declare)...).header.Get("Location")
+	for path, words := range map[string][2]string{
+		page + "/link": {"This version is not the current one", "Do not send this link"}, second: {"mailto:", `id="not-current"`},
+	} {
+		if a := p.visit(path).says(http.StatusOK, words[0]); contains(a.body, words[1]) {
+			t.Errorf("%s says %s", path, words[1])
+		}
+	}
+	p.press(page + "/revoke")
+	link := p.visit(page+"/link").says(http.StatusOK, "Do not send this link")
+	for _, words := range []string{"mailto:", "Put this link", "covering letter", "code/qr.svg"} {
+		if contains(link.body, words) {
+			t.Errorf("a letter for a revoked record: %s", words)
+		}
+	}
+	s.Audit(t)
+}
+
+// A version that the person left empty follows the reference, also after "Change something". A version that is taken is
+// refused before it is confirmed, in words, at the top of the form.
+func TestConsoleVersionFollowsReference(t *testing.T) {
+	s := openConsole(t)
+	p := s.signedIn(s.org.Email)
+	toFile, declare := newRecord+"/file", newRecord+"/declaration"
+	for v := range int32(2) {
+		s.post(integrity+"/records", declaration("old", int(v)+1, "file "+string('0'+v)).with(body{"source": "console"})).
+			is(http.StatusCreated)
+	}
+	form := func(reference string, more ...string) []string {
+		return append([]string{"companyReference", "company-1", "documentReference", reference, "sha256", hash("mine"),
+			"sizeBytes", "4"}, more...)
+	}
+	confirm := p.press(toFile, form("old")...).says(http.StatusOK, `name="version" value="3"`)
+	declared := fieldsOfForm(t, confirm, declare)
+	changed := p.press(toFile, append(declared, "change", "1")...).says(http.StatusOK, `name="documentReference"`)
+	if contains(changed.body, `value="3"`) {
+		t.Error("the version of the former reference is frozen")
+	}
+	p.press(toFile, form("new")...).says(http.StatusOK, `name="version" value="1"`)
+
+	// A typed version stays.
+	typed := p.press(toFile, form("new", "version", "5")...).says(http.StatusOK, `name="version" value="5"`)
+	p.press(toFile, append(fieldsOfForm(t, typed, declare), "change", "1")...).says(http.StatusOK, `value="5"`)
+
+	taken := "This version of the document is already registered"
+	refused := p.press(toFile, form("old", "version", "1")...).says(
+		http.StatusConflict, taken, "leave the version empty", `id="problem"`, `id="version"`,
+	)
+	if at := bytes.Index(refused.body, []byte(taken)); at > bytes.Index(refused.body, []byte("<form method=\"post\" action=\""+toFile)) {
+		t.Error("the problem is below the form")
+	}
+	p.press(toFile, "companyReference", "company-1", "documentReference", "old", "version", "1", "sha256", hash("file 0"),
+		"sizeBytes", "6").says(http.StatusOK, "already registered")
+
+	// Another person takes the version between the confirmation and the registration.
+	s.post(integrity+"/records", declaration("old", 3, "theirs").with(body{"source": "console"})).is(http.StatusCreated)
+	late := p.press(declare, declared...).says(http.StatusConflict, taken, hash("mine"))
+	if contains(late.body, `value="3"`) {
+		t.Error("the form keeps a version that is taken")
+	}
+	s.Audit(t)
+}
+
+// A refused reference says what is wrong with it, at the top and beside the field, in both languages.
+func TestConsoleNamesWrongCharacter(t *testing.T) {
+	s := openConsole(t)
+	p := s.signedIn(s.org.Email)
+	for reference, words := range map[string][2]string{
+		"2026/0117": {"cannot contain <code>/</code>: use - instead", "no puede contener <code>/</code>: use - en su lugar"},
+		"F ñ":       {"cannot contain <code>ñ</code>", "no puede contener <code>ñ</code>"},
+		"F 1":       {"no spaces: use - instead", "no lleva espacios: use - en su lugar"},
+		"-1":        {"begins with a letter or a digit", "empieza por una letra o una cifra"},
+		"":          {"Enter the document&#39;s reference", "Escriba la referencia del documento"},
+		"F\u202e1":  {"cannot contain <code>U&#43;202E</code>", "no puede contener <code>U&#43;202E</code>"},
+	} {
+		for i, prefix := range []string{"/en", ""} {
+			p.press(prefix+"/console/records/new/reservation", "companyReference", "company-1", "documentReference", reference).
+				says(http.StatusUnprocessableEntity, words[i], `<a href="#document">`)
+		}
+	}
+	s.Audit(t)
+}
+
 // What the plan does not include is refused in words, and the input stays.
 func TestConsoleRegistersWithinPlan(t *testing.T) {
 	s := openConsoleWith(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000,

@@ -73,10 +73,41 @@ func TestRegisterInTheBrowser(t *testing.T) {
 				t.Errorf("the declaration: %s", text)
 			}
 			p.looks(name + "-confirm")
+			if text := run(p, chromedp.Text(chromedp.CSS("[data-file-name]"))); !strings.Contains(text, name+".txt") {
+				t.Errorf("the chosen file: %s", text)
+			}
+			p.click(`button[name="change"]`)
+			p.on([]string{"reservation", "register-file"}[way])
+			p.do(chromedp.WaitVisible(chromedp.CSS("[data-hashed]")))
+			if text := run(p, chromedp.Text(chromedp.CSS("[data-hashed]"))); !strings.Contains(text, name+".txt") ||
+				!strings.Contains(text, hash(content+name)) || eval[bool](p, `document.querySelector(".by-hand").open`) {
+				t.Errorf("after something is to be changed: %s", text)
+			}
+			if way == 1 {
+				eval[string](p, `document.querySelector("#document").value = ""`)
+				p.do(chromedp.SendKeys(chromedp.CSS("#document"), "2026/1"+kb.Enter))
+				p.do(chromedp.WaitVisible(chromedp.CSS("#document-error")))
+				p.looks(name + "-refused")
+				p.click("#problem a")
+				if id := eval[string](p, "document.activeElement.id"); id != "document" {
+					t.Errorf("the link of the problem leads to %q", id)
+				}
+				eval[string](p, `document.querySelector("#document").value = ""`)
+				p.do(chromedp.SendKeys(chromedp.CSS("#document"), "d"+name))
+			}
+			p.click("[data-declares] > .actions button")
+			p.on("register-confirm")
+			if text := run(p, chromedp.Text(chromedp.CSS("[data-file-name]"))); !strings.Contains(text, name+".txt") {
+				t.Errorf("the chosen file, after a change: %s", text)
+			}
 			eval[bool](p, `(b => b.click() ?? b.click() ?? true)(document.querySelector("#declares ~ form button"))`)
 			p.on("record-link")
 			p.do(chromedp.WaitVisible(chromedp.CSS(`[data-copy="#link"]`)))
 			p.looks(name + "-link")
+			if text := run(p, chromedp.Text(chromedp.CSS("[data-done]"))); strings.Contains(text, "Send") ||
+				strings.Contains(text, "Envíe") {
+				t.Errorf("a service that others cannot reach says: %s", text)
+			}
 			if requests, sent := w.received(); bytes.Contains(sent, []byte(content)) {
 				t.Errorf("the file has left the browser: %v", requests)
 			}

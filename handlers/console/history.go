@@ -199,6 +199,9 @@ func (s historyPages) happened(ctx context.Context, c *edge.Call, events []query
 			At: e.OccurredAt, Action: string(e.Action), Target: e.Subject, TargetName: named[e.Subject], Actor: actor,
 			ActorName: named[actor], Gone: gone[e.Subject], Sequence: e.Sequence,
 		}
+		if e.Reason != nil {
+			h.Reason = *e.Reason
+		}
 		if r, ok := versions[e.Subject]; ok {
 			h.TargetName, h.TargetVersion = r.DocumentReference, r.Version
 		}

@@ -210,6 +210,9 @@ func (s recordPages) recordPage(r *http.Request) (any, error) {
 		return nil, err
 	}
 	shown := s.viewRecordPage(r, "record", record)
+	if shown.Reason, err = s.reasonOf(r, record); err != nil {
+		return nil, err
+	}
 	shown.YourFile = r.URL.Query().Get("sha256") == record.SHA256.String()
 	shown.Link = s.VerificationURL(record.PublicID.String())
 	shown.Versions = wire.Each(versions.Entries, viewRow)
@@ -217,6 +220,22 @@ func (s recordPages) recordPage(r *http.Request) (any, error) {
 		shown.Older = s.consoleQuery(r, url.Values{"before": {strconv.FormatInt(*versions.Next, 10)}})
 	}
 	return consolePageOf(s.site.Record(shown))
+}
+
+// reasonOf returns the reason of a record's revocation, if there is one, it was not erased, and the person may read the
+// history.
+func (s recordPages) reasonOf(r *http.Request, record domain.Record) (string, error) {
+	c := edge.CallOf(r)
+	if record.RevokedAt == nil || !c.Session.Role.Allows(domain.AuditRead) {
+		return "", nil
+	}
+	page, err := s.Store.AuditEvents(r.Context(), c.Access, query.AuditQuestion{
+		Action: domain.RecordRevoked, Target: record.PublicID.String(), Limit: 1,
+	})
+	if len(page.Events) == 0 || page.Events[0].Reason == nil {
+		return "", err
+	}
+	return *page.Events[0].Reason, err
 }
 
 func (s recordPages) viewRecordPage(r *http.Request, name string, record domain.Record) web.RecordPage {
@@ -227,6 +246,7 @@ func (s recordPages) viewRecordPage(r *http.Request, name string, record domain.
 		PreviousVersion: record.PreviousVersion, SupersededBy: record.SupersededByVersion, RevokedAt: record.RevokedAt,
 		Timestamps: len(s.Keys().Trusted.Authorities()) > 0,
 		MayRevoke:  edge.CallOf(r).Session.Role.Allows(domain.IntegrityRevoke), MaxReason: action.MaxReason,
+		MayAdd: edge.CallOf(r).Session.Role.Allows(domain.IntegrityWrite),
 	}
 }
 
@@ -298,5 +318,5 @@ func (s recordPages) revokeByHand(r *http.Request) (any, error) {
 	if _, err := edge.Submit(r, strictjson.Fields(edge.Form(r)), action.ReadRevoke, s.Revoke); err != nil {
 		return s.showRevocation(r, reason, err)
 	}
-	return onward(r, "/records/"+edge.Variable(r, "publicId")), nil
+	return onward(r, saying("/records/"+edge.Variable(r, "publicId"), "revoked")), nil
 }

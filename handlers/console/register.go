@@ -36,6 +36,7 @@ func (s registerPages) endpoints(both addition) {
 	both(edge.Get, "/records/{publicId}/file", s.reservationPage, write)
 	both(edge.Get, "/records/{publicId}/release", s.releasePage, write)
 	both(edge.Post, "/records/{publicId}/release", s.releaseByForm, act)
+	both(edge.Get, "/records/{publicId}/correct", s.correctPage, write)
 	both(edge.Get, "/records/{publicId}/link", s.linkPage, see)
 	both(edge.Get, "/records/{publicId}/code/{drawing}", s.drawing, see)
 }
@@ -92,10 +93,23 @@ func (s registerPages) formOf(r *http.Request, name string, typed url.Values) (s
 	}, err
 }
 
+// typed returns the form as the person filled it in: without a version that completed has chosen, which depends on the
+// reference.
+func typed(r *http.Request) url.Values {
+	form := maps.Clone(edge.Form(r))
+	if form.Has(automaticVersion) {
+		form.Del("version")
+	}
+	return form
+}
+
+// automaticVersion is the field that says that the version was left empty.
+const automaticVersion = "automatic"
+
 // completed returns the form with a value for each field that may be left empty. The version is the next one of its
 // document.
 func (s registerPages) completed(r *http.Request) (url.Values, error) {
-	c, form := edge.CallOf(r), maps.Clone(edge.Form(r))
+	c, form := edge.CallOf(r), typed(r)
 	field := func(name string) string { return strings.TrimSpace(form.Get(name)) }
 	for name, value := range map[string]string{
 		"source": consoleSource, "mimeType": unknownType, "generatedAt": evidence.FormatTime(c.Start.Truncate(time.Second)),
@@ -108,6 +122,7 @@ func (s registerPages) completed(r *http.Request) (url.Values, error) {
 		return form, nil
 	}
 	form.Set("version", "1")
+	form.Set(automaticVersion, "1")
 	asked := query.RecordQuestion{
 		Company: field("companyReference"), Source: field("source"), Document: field("documentReference"), Limit: 1,
 	}
@@ -133,7 +148,7 @@ func registerFields() []string {
 }
 
 // explained explains a refused reservation or declaration on the page of its form. Errors of fields that the page does
-// not show, and a version that was declared differently, are explained by their code.
+// not show are explained by their code, and a version that was declared differently by the page.
 func (s registerPages) explained(r *http.Request, err error) (web.Problem, int, error) {
 	refused := edge.Refusal(err)
 	if refused != nil && refused.Code == domain.CompanyNotAuthorized {
@@ -141,7 +156,10 @@ func (s registerPages) explained(r *http.Request, err error) (web.Problem, int, 
 	}
 	p, status, err := s.problem(r, err)
 	shown := slices.ContainsFunc(registerFields(), func(name string) bool { return p.Fields[name] })
-	if err == nil && refused != nil && p.Text == "" && (!shown || refused.Code == domain.VersionConflict) {
+	if refused != nil && refused.Code == domain.VersionConflict {
+		return web.Problem{}, status, err
+	}
+	if err == nil && refused != nil && p.Text == "" && !shown {
 		text := s.Codes[refused.Code].Text[edge.Language(r)]
 		p = web.Problem{Text: text.Cause + " " + text.Remedy}
 	}
@@ -160,6 +178,9 @@ func (s registerPages) showForm(r *http.Request, name string, typed url.Values, 
 		return nil, err
 	}
 	shown.Problem = problem
+	if refused := edge.Refusal(refused); refused != nil {
+		shown.Conflict = refused.Code == domain.VersionConflict
+	}
 	if name == "register-file" { // the declaration's address has no page
 		shown.Path = web.ConsoleRoot + "/records/new/file"
 	}
@@ -189,7 +210,7 @@ func (s registerPages) reserveByForm(r *http.Request) (any, error) {
 		r, strictjson.Fields(form), domain.ReadVersionReference, action.Single(s.Service, s.Reserve),
 	)
 	if err != nil {
-		return s.showForm(r, "register-reserve", edge.Form(r), err)
+		return s.showForm(r, "register-reserve", typed(r), err)
 	}
 	if made.Status == domain.ReservationFinalized {
 		return onward(r, saying("/records/"+made.PublicID+"/link", "known")), nil
@@ -202,18 +223,35 @@ func (s registerPages) filePage(r *http.Request) (any, error) {
 	return s.showForm(r, "register-file", nil, nil)
 }
 
+// correctPage asks for the file of the next version of a record's document.
+func (s registerPages) correctPage(r *http.Request) (any, error) {
+	record, err := s.Store.Record(r.Context(), edge.CallOf(r).Access, edge.PublicID(edge.Variable(r, "publicId")))
+	if err != nil {
+		return nil, err
+	}
+	shown, err := s.formOf(r, "register-file", url.Values{
+		"companyReference": {record.CompanyReference}, "source": {record.Source},
+		"documentReference": {record.DocumentReference},
+	})
+	if err != nil {
+		return nil, err
+	}
+	shown.Corrects = record.PublicID.String()
+	return consolePageOf(s.site.RegisterForm(shown))
+}
+
 // confirmByForm shows the whole declaration before it is signed. It registers nothing.
 func (s registerPages) confirmByForm(r *http.Request) (any, error) {
+	if edge.Form(r).Has("change") {
+		return s.showForm(r, "register-file", typed(r), nil)
+	}
 	form, err := s.completed(r)
 	if err != nil {
 		return nil, err
 	}
-	if edge.Form(r).Has("change") {
-		return s.showForm(r, "register-file", form, nil)
-	}
 	declared, err := edge.Judged(strictjson.Fields(form), domain.ReadDeclaration)
 	if err != nil {
-		return s.showForm(r, "register-file", edge.Form(r), err)
+		return s.showForm(r, "register-file", typed(r), err)
 	}
 	shown, err := s.formOf(r, "register-confirm", form)
 	if err != nil {
@@ -228,18 +266,33 @@ func (s registerPages) confirmByForm(r *http.Request) (any, error) {
 	}
 	confirmed := web.Confirmation{
 		RegisterForm: shown, GeneratedAt: generated, Known: wire.Each(found, viewRow), Later: declared.Version > 1,
+		Automatic: form.Has(automaticVersion),
 	}
 	// A reservation that the form does not name may be another person's, whose document has its code already.
 	reserved, err := s.Store.ReservedAs(r.Context(), c.Access, declared.VersionReference, c.Start)
 	if refused := edge.Refusal(err); refused != nil && refused.Code == domain.ErrUnknownReservation.Code {
 		err = nil
-	} else if err == nil && declared.ReservationID == nil && reserved.Status != domain.ReservationFinalized {
+	} else if err == nil && reserved.Status == domain.ReservationFinalized {
+		err = s.sameFile(r, reserved.PublicID, declared.SHA256)
+	} else if err == nil && declared.ReservationID == nil {
 		confirmed.Reserved = []web.Waiting{s.viewWaiting(reserved)}
+	}
+	if refused := edge.Refusal(err); refused != nil && refused.Code == domain.VersionConflict {
+		return s.showForm(r, "register-file", typed(r), err)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return consolePageOf(s.site.ConfirmDeclaration(confirmed))
+}
+
+// sameFile refuses another file than a record's for its version, before the person has confirmed it.
+func (s registerPages) sameFile(r *http.Request, id domain.PublicID, sha256 [32]byte) error {
+	record, err := s.Store.Record(r.Context(), edge.CallOf(r).Access, id)
+	if err == nil && record.SHA256 != sha256 {
+		return domain.Refuse(domain.VersionConflict, "This version was already declared with another file.")
+	}
+	return err
 }
 
 // registerByForm registers the declaration that was shown. A second press of the button repeats the same declaration,
@@ -249,7 +302,7 @@ func (s registerPages) registerByForm(r *http.Request) (any, error) {
 		r, strictjson.Fields(edge.Form(r)), domain.ReadDeclaration, action.Single(s.Service, s.Register),
 	)
 	if err != nil {
-		return s.showForm(r, "register-file", edge.Form(r), err)
+		return s.showForm(r, "register-file", typed(r), err)
 	}
 	return onward(r, saying("/records/"+made.PublicID+"/link", "registered")), nil
 }
@@ -322,15 +375,18 @@ func (s registerPages) linkPage(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := record.PublicID.String()
+	id, local, frame := record.PublicID.String(), s.local(), s.frameOf(r, "record-link")
 	code, err := s.viewCode(r, id)
 	if err != nil {
 		return nil, err
 	}
+	if local && frame.Said == "registered" {
+		frame.Said = "registered-here" // nobody else can open the link
+	}
 	return consolePageOf(s.site.RecordLink(web.RecordLink{
-		Console: s.frameOf(r, "record-link"), Row: viewRow(record), SHA256: record.SHA256.String(),
+		Console: frame, Row: viewRow(record), SHA256: record.SHA256.String(),
 		Link: s.VerificationURL(id), Code: code, Timestamps: len(s.Keys().Trusted.Authorities()) > 0,
-		Local: s.local(),
+		Local: local,
 	}))
 }
 

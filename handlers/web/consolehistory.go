@@ -26,7 +26,8 @@ type Happened struct {
 	Target, TargetName string // an id, and what people call it, which may be empty
 	TargetVersion      int32  // of a record
 	Actor, ActorName   string
-	Gone               bool // the target is deleted
+	Gone               bool   // the target is deleted
+	Reason             string // of a revocation; may be empty
 	Sequence           int64
 }
 

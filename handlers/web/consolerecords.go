@@ -61,12 +61,12 @@ type RecordPage struct {
 	RevokedAt                     *time.Time
 	Versions                      []RecordRow // the highest first
 	Older                         string      // address of the next versions
-	MayRevoke                     bool
+	MayRevoke, MayAdd             bool
 	Timestamps                    bool   // evidence may include timestamps
 	YourFile                      bool   // the search was for the record's own hash
 	Link                          string // of the public page, for other people
+	Reason                        string // of a revoked record, if the person may see it; on the page of a revocation as typed
 	// Only of a revocation.
-	Reason    string // the typed reason
 	MaxReason int
 	Problem   Problem
 }

@@ -5,7 +5,9 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode"
 
+	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 )
 
@@ -48,6 +50,48 @@ type RegisterForm struct {
 	DefaultSource string
 	Typed         Declared
 	Problem       Problem
+	Conflict      bool   // the version is registered with another file or other data
+	Corrects      string // the public id of the record that a new version corrects; may be empty
+}
+
+// WrongFields returns the ids of the wrong fields, in their order on the page.
+func (f RegisterForm) WrongFields() (ids []string) {
+	for _, field := range [][2]string{
+		{"sha256", "sha256"}, {"sizeBytes", "sizeBytes"}, {"mimeType", "mimeType"}, {"generatedAt", "generatedAt"},
+		{"companyReference", "company"}, {"documentReference", "document"}, {"version", "version"}, {"source", "source"},
+	} {
+		if f.Problem.Wrong(field[0]) {
+			ids = append(ids, field[1])
+		}
+	}
+	return ids
+}
+
+// Stray returns the first character of the typed reference, other than a space, that no reference may contain.
+func (f RegisterForm) Stray() string {
+	for _, r := range f.Typed.Document {
+		switch {
+		case r == ' ' || domain.ValidReference("x"+string(r)):
+		case unicode.IsGraphic(r):
+			return string(r)
+		default:
+			return fmt.Sprintf("%U", r)
+		}
+	}
+	return ""
+}
+
+// WrongReference names the reason why the typed reference is wrong, if it contains no stray character.
+func (f RegisterForm) WrongReference() string {
+	switch {
+	case f.Typed.Document == "":
+		return "empty"
+	case strings.Contains(f.Typed.Document, " "):
+		return "space"
+	case len(f.Typed.Document) > 128:
+		return "long"
+	}
+	return "start"
 }
 
 // Only returns the company if there is only one to choose from.
@@ -86,6 +130,7 @@ type Confirmation struct {
 	Known       []RecordRow // a record of the organization with the same hash
 	Reserved    []Waiting   // the reservation that this declaration would use without naming it
 	Later       bool        // not the first version
+	Automatic   bool        // the person left the version empty
 }
 
 // ConfirmDeclaration renders the page on which a person confirms a declaration.
