@@ -564,6 +564,12 @@ func TestRecentProof(t *testing.T) {
 	if a.status != http.StatusForbidden || !contains(a.body, `"location":"/en/console/prove`) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
+	for to, step := range map[string]string{
+		"/en/console/records/x/revoke": "Revoke a record", "/console/publisher": "Your name and domains",
+		"/en/console/keys/new": "New key", "/en/console/documents/certificates/x/revoke": "Revoke the certificate",
+	} {
+		p.visit("/en/console/prove?to="+url.QueryEscape(to)).says(http.StatusOK, "<strong>"+step+".</strong>")
+	}
 	s.newAuthenticator() // the page of a member without a passkey has no button
 	for _, to := range []string{
 		"https://elsewhere.example/", "//elsewhere.example", "/en/console/../../x", "/consoles", `/console\x`,

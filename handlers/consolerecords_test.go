@@ -116,6 +116,14 @@ func TestConsoleRecords(t *testing.T) {
 	viewer.visit(page).says(http.StatusOK, page+`/evidence?timestamps=true" download`)
 
 	reserved := s.reserved("reserved", 1)
+	waits := recordsPath + "/" + reserved + "/file"
+	for _, text := range []string{"reserved", reserved, baseURL + "/integrity/" + reserved} {
+		p.visit(recordsPath+"?find="+url.QueryEscape(text)).says(http.StatusOK, "waits for its file", `href="`+waits+`"`)
+	}
+	p.visit(recordsPath+"?find=nothing").says(http.StatusOK, `href="/en/console/records/new#waiting"`)
+	if page := find("reserved"); contains(page.body, waits) || contains(page.body, "#waiting") {
+		t.Error("a viewer is led to a page that the role may not see")
+	}
 	for _, path := range []string{"", "/evidence", "/revoke"} {
 		for _, id := range []string{theirs, "x", reserved} {
 			p.visit(recordsPath + "/" + id + path).says(http.StatusNotFound)

@@ -46,7 +46,7 @@ func TestConsoleRegistersReservedFile(t *testing.T) {
 	p.press(reserve, form...).leads(page)
 	id := strings.Split(page, "/")[4]
 	waiting := p.visit(page).says(
-		http.StatusOK, baseURL+"/integrity/"+id, "F-2026-0042", "The reservation waits until", "qr.png", "stamp-large.png",
+		http.StatusOK, `download="stamp-F-2026-0042-v1-large.png"`, `download="qr-F-2026-0042-v1.svg"`, baseURL+"/integrity/"+id, "F-2026-0042", "The reservation waits until", "qr.png", "stamp-large.png",
 	)
 	p.visit(newRecord).says(http.StatusOK, page, "F-2026-0042", "company-1 · console")
 	equal(t, "on the public page", s.compared(id, "").Result, "REGISTRATION_PENDING")
@@ -71,6 +71,8 @@ func TestConsoleRegistersReservedFile(t *testing.T) {
 		http.StatusOK, "The file is registered", `id="link">`+baseURL+"/integrity/"+id, "mailto:?subject=Check",
 		"integrity%2F"+id, "was not changed", "/evidence", "/receipt", `href="/en/integrity/`+id+`"`,
 	)
+	p.visit(link).says(http.StatusOK, "If you put the code of the reservation")
+	p.visit("/en/console/records/"+id).says(http.StatusOK, "A member of your organization declared this")
 	record := s.get(integrity + "/records/" + id).is(http.StatusOK)
 	for name, want := range map[string]any{
 		"sha256": sha, "source": "console", "version": 1.0, "mimeType": "application/octet-stream", "sizeBytes": 22.0,
@@ -138,6 +140,7 @@ func TestConsoleDrawsCodes(t *testing.T) {
 	other := s.Organization(t, 1, domain.InternalPlan)
 	theirs := s.send(http.MethodPost, integrity+"/reservations", other.Secret, version("d-3", 1)).
 		is(http.StatusCreated)["publicId"].(string)
+	names := map[string]string{id: "-d-1-v1", registered: "-d-2-v1"}
 	draw := func(language, id, file string) answer {
 		return p.visit(language + "/console/records/" + id + "/code/" + file)
 	}
@@ -158,7 +161,7 @@ func TestConsoleDrawsCodes(t *testing.T) {
 				}
 			}
 			equal(t, "its name", a.header.Get("Content-Disposition"), `inline; filename="`+
-				strings.TrimSuffix(strings.Split(file, ".")[0], "-large")+"-"+id+`.png"`)
+				strings.TrimSuffix(strings.Split(file, ".")[0], "-large")+names[id]+`.png"`)
 		}
 		if sizes[1] != 2*sizes[0] || sizes[3] != 2*sizes[2] || sizes[2] <= sizes[0] {
 			t.Errorf("the drawings are %v wide", sizes)
@@ -298,7 +301,10 @@ func TestConsoleCorrectsRecord(t *testing.T) {
 	toFile, declare := newRecord+"/file", newRecord+"/declaration"
 	first := s.registered("F-7", 1, "with an error")
 	page := recordsPath + "/" + first
-	p.visit(page).says(http.StatusOK, `href="`+page+`/correct"`, "Register a corrected version")
+	p.visit(page).says(http.StatusOK, `href="`+page+`/correct"`, "Register a corrected version", "The origin system declared")
+	if contains(p.visit(page+"/link").body, "code of the reservation") {
+		t.Error("the page speaks of a reservation of a version that was never reserved")
+	}
 	p.visit(page+"/revoke").says(http.StatusOK, `href="`+page+`/correct"`)
 	form := p.visit(page+"/correct").says(
 		http.StatusOK, `value="F-7"`, `value="billing"`, `id="version" name="version" inputmode="numeric" maxlength="10" `+

@@ -54,17 +54,27 @@ func TestPublisherInTheConsole(t *testing.T) {
 	owner := s.signedIn(s.org.Email)
 	owner.visit("/en/console").says(http.StatusOK, publisherPage, "Your name and domains")
 	owner.visit(publisherPage).says(http.StatusOK, "only that an organization declared", "Nothing yet")
-	for _, wrong := range []string{"localhost", "127.0.0.1", "https://a.example", "co.uk", "a\u202e.example"} {
+	for _, wrong := range []string{"localhost", "127.0.0.1", "https://127.0.0.1/x", "https://", "co.uk", "a\u202e.example"} {
 		owner.press(publisherPage+"/domains", "domain", wrong).says(
 			http.StatusUnprocessableEntity, "Enter a domain that is yours", `aria-invalid="true"`,
 		)
 	}
-	owner.press(publisherPage+"/domains", "domain", "Transportes.example.").leads(publisherPage + "?said=domain#domains")
+	owner.press(publisherPage+"/domains", "domain", "https://Transportes.example./contacto").leads(publisherPage + "?said=domain#domains")
 	page := owner.visit(publisherPage+"?said=domain").says(
 		http.StatusOK, "The domain was added", "_integrity-ledger.transportes.example",
 		"integrity-ledger="+s.org.ID.String(), "https://transportes.example/.well-known/integrity-ledger.json",
 		"{&#34;organizations&#34;: [&#34;"+s.org.ID.String()+"&#34;]}", "Waiting for the proof", "Nothing yet",
 	)
+	owner.visit("/en/console/history").says(http.StatusOK, ">transportes.example</bdi>")
+	// A name that is declared before waits for the domain, and the page shows the line that it will make.
+	owner.press(publisherPage+"/name", "name", "García", "noPrivatePerson", "true").leads(
+		publisherPage + "?said=publisher-name#name",
+	)
+	owner.visit(publisherPage+"?said=publisher-name").says(
+		http.StatusOK, "Recipients do not see it yet", "In its own words, not verified: “<bdi>García</bdi>”.",
+	)
+	owner.visit("/en/console/history").says(http.StatusOK, ">García</bdi>")
+	owner.press(publisherPage + "/name/withdraw")
 	owner.press(publisherPage+"/domains", "domain", "transportes.example").says(http.StatusConflict, "already")
 	if now := silent(); !bytes.Equal(now, before) {
 		t.Error("a domain that is not proven changes the page of a record")
@@ -121,6 +131,9 @@ func TestPublisherInTheConsole(t *testing.T) {
 		admin.press(publisherPage+act, "domain", "b.example", "name", "x", "noPrivatePerson", "true").says(http.StatusForbidden)
 	}
 	viewer, _ := s.added("viewer@example.com", domain.Viewer)
+	if page := viewer.visit("/en/console/history").says(http.StatusOK, statement); contains(page.body, "transportes.example") {
+		t.Error("the history shows a domain to a viewer, who may not see the page of domains")
+	}
 	viewer.visit(publisherPage).says(http.StatusForbidden)
 	owner.press(publisherPage + "/domains/" + domain.NewID[domain.StatementID](s.Now()).String() + "/check").says(http.StatusNotFound)
 	owner.press(publisherPage + "/domains/x/remove").says(http.StatusNotFound)

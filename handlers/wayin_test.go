@@ -13,6 +13,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 	"integrityledger/handlers"
 	"integrityledger/handlers/console"
 )
@@ -72,8 +73,9 @@ func TestSignInAtTheMachine(t *testing.T) {
 	w := openDocuments(t)
 	var printed atomic.Int64
 	w.config.LinkCommand, w.config.FirstAddress = commandWithPaths, "demo@example.org"
-	var last atomic.Value
-	w.config.PrintLink = func(_ context.Context, address string) error {
+	var last, spoken atomic.Value
+	w.config.PrintLink = func(_ context.Context, l evidence.Language, address string) error {
+		spoken.Store(l)
 		printed.Add(1)
 		last.Store(address)
 		return nil
@@ -145,6 +147,14 @@ func TestSignInAtTheMachine(t *testing.T) {
 	w.skew.Add(int64(time.Minute))
 	if _, text := ask(http.MethodPost, button); text != page+"?said=terminal" {
 		t.Errorf("a minute later: %s", text)
+	}
+	// The link leads to a page in the language of the button's.
+	if spoken.Load() != evidence.English {
+		t.Errorf("the English page prints a link in %v", spoken.Load())
+	}
+	if _, text := ask(http.MethodPost, "/console/sign-in/terminal"); text != "/console/sign-in?said=terminal" ||
+		spoken.Load() != evidence.Spanish {
+		t.Errorf("the Spanish page prints a link in %v: %s", spoken.Load(), text)
 	}
 	// The button names the address that was typed, whether or not it is known.
 	for _, address := range []string{"bob@example.org", w.org.Email} {

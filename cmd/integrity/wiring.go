@@ -322,7 +322,7 @@ func (s assembly) handler(closing <-chan struct{}) (http.Handler, error) {
 	around.Store, around.Sessions, around.Installation = s.store, s.sessions, s.installed
 	around.KeyUsed, around.OAuth, around.Closing = s.keyUses.Note, s.oauth(), closing
 	around.Spool = &edge.Spool{Dir: spool}
-	address, printLink := "", (func(context.Context, string) error)(nil)
+	address, printLink := "", (func(context.Context, evidence.Language, string) error)(nil)
 	if s.asDemo {
 		address, printLink = demo.Email, s.printDemoLink
 	}
@@ -369,12 +369,12 @@ func (s assembly) linkCommand() string {
 }
 
 // printDemoLink prints a fresh link for an address in the terminal of the demo.
-func (s assembly) printDemoLink(ctx context.Context, address string) error {
+func (s assembly) printDemoLink(ctx context.Context, l evidence.Language, address string) error {
 	shown := s.demo.Load()
 	if shown == nil {
 		return domain.Unavailable("The demo's data is not ready yet.")
 	}
-	return shown.PrintLink(ctx, address)
+	return shown.PrintLink(ctx, l, address)
 }
 
 // keepContent records the content before storing it, so that it is erased if its registration never commits.

@@ -42,8 +42,8 @@ type Config struct {
 	// PrintLink.
 	FirstAddress string
 	// PrintLink prints a link for signing in with an address where the service runs, or that the address belongs to no
-	// active member. Nil means that the service has no terminal.
-	PrintLink func(ctx context.Context, address string) error
+	// active member. The link leads to a page in the given language. Nil means that the service has no terminal.
+	PrintLink func(ctx context.Context, l evidence.Language, address string) error
 }
 
 // Console is the face for people who have signed in, and the pages for signing in.

@@ -209,8 +209,8 @@ func (s historyPages) happened(ctx context.Context, c *edge.Call, events []query
 	}), err
 }
 
-// named returns the names of companies, documents, keys and members among the targets and actors of events, by their
-// ids. Only people who manage keys and members see theirs.
+// named returns the names of companies, documents, keys, members and domains among the targets and actors of events, by
+// their ids. Only people who manage keys, members and domains see theirs.
 func (s historyPages) named(
 	ctx context.Context, c *edge.Call, events []query.AuditEvent,
 ) (map[string]string, error) {
@@ -218,6 +218,7 @@ func (s historyPages) named(
 	var keys []domain.KeyID
 	var companies []domain.CompanyID
 	var versions []domain.ArtifactVersionID
+	var statements []domain.StatementID
 	ids := map[[16]byte]string{}
 	for _, e := range events {
 		for _, text := range []string{e.Subject, e.Actor.String()} {
@@ -225,16 +226,17 @@ func (s historyPages) named(
 			keys = collect(ids, keys, domain.ParseID[domain.KeyID], text)
 			companies = collect(ids, companies, domain.ParseID[domain.CompanyID], text)
 			versions = collect(ids, versions, domain.ParseID[domain.ArtifactVersionID], text)
+			statements = collect(ids, statements, domain.ParseID[domain.StatementID], text)
 		}
 	}
 	if !c.Session.Role.Allows(domain.OrganizationAdmin) {
-		keys = nil
+		keys, statements = nil, nil
 	}
 	addresses, err := s.memberAddresses(ctx, c, members)
 	if err != nil {
 		return nil, err
 	}
-	names, err := s.Store.Names(ctx, c.Session.Organization, keys, companies, versions)
+	names, err := s.Store.Names(ctx, c.Session.Organization, keys, companies, versions, statements)
 	named := map[string]string{c.Session.Organization.String(): c.Session.OrganizationName}
 	for id, address := range addresses {
 		named[ids[id]] = address

@@ -2,7 +2,10 @@ package console
 
 import (
 	"errors"
+	"maps"
 	"net/http"
+	"net/url"
+	"strings"
 
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson"
@@ -47,6 +50,9 @@ func (s publisherPages) show(r *http.Request, shown web.PublisherPage, failed er
 	shown.NotYet = errors.Is(failed, domain.ErrNoStatementsYet)
 	shown.Most, shown.Days = domain.MaxPublisherDomains, domain.LapseDays
 	shown.MaxName, shown.Public = domain.MaxOrganizationName, publicLines(found.Public(c.Start))
+	if shown.Console.Said == "publisher-name" && shown.Public.Domains == nil {
+		shown.Console.Said = "publisher-name-later"
+	}
 	if c.Session.Role == domain.Owner {
 		shown.Prove = s.proveFirst(r, "/publisher")
 	}
@@ -89,7 +95,7 @@ func (s publisherPages) addDomain(r *http.Request) (any, error) {
 	if err := s.recentlyProved(r); err != nil {
 		return nil, err
 	}
-	name, err := edge.Judged(strictjson.Fields(edge.Form(r)), action.ReadDomain)
+	name, err := edge.Judged(strictjson.Fields(withoutScheme(edge.Form(r))), action.ReadDomain)
 	if err == nil {
 		err = s.AddDomain(r.Context(), edge.CallOf(r), name)
 	}
@@ -97,6 +103,21 @@ func (s publisherPages) addDomain(r *http.Request) (any, error) {
 		return s.show(r, web.PublisherPage{Typed: textOf(edge.Form(r), "domain")}, err)
 	}
 	return onward(r, saying("/publisher#domains", "domain")), nil
+}
+
+// withoutScheme returns a form whose domain is the host of the address that was typed.
+func withoutScheme(form url.Values) url.Values {
+	address := textOf(form, "domain")
+	if !strings.Contains(address, "/") {
+		return form
+	}
+	if _, after, found := strings.Cut(address, "://"); found {
+		address = after
+	}
+	form = maps.Clone(form)
+	host, _, _ := strings.Cut(address, "/")
+	form.Set("domain", host)
+	return form
 }
 
 func statementID(r *http.Request) domain.StatementID {

@@ -2,10 +2,12 @@ package console
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -86,10 +88,32 @@ func (s recordPages) foundPage(r *http.Request, shown web.Records) (any, error) 
 		return onward(r, "/records/"+found[0].PublicID.String()+byHash), nil
 	}
 	shown.Records = wire.Each(found, viewRow)
+	if len(found) == 0 && shown.MayAdd {
+		if shown.Waiting, err = s.reservationsNamed(r, shown.Find, named.PublicID); err != nil {
+			return nil, err
+		}
+	}
 	if more {
 		shown.Older = s.consoleQuery(r, url.Values{"find": {shown.Find}, "after": {found[len(found)-1].ID.String()}})
 	}
 	return consolePageOf(s.site.Records(shown))
+}
+
+// reservationsNamed returns the reservations with a public id, or the pending ones of a document reference among those
+// that expire last.
+func (s recordPages) reservationsNamed(r *http.Request, reference string, id *domain.PublicID) ([]web.Waiting, error) {
+	c := edge.CallOf(r)
+	if id != nil {
+		reserved, err := s.Store.ReservedVersion(r.Context(), c.Access, *id, c.Start)
+		if refused := edge.Refusal(err); refused != nil && refused.Code == domain.ErrUnknownReservation.Code {
+			return nil, nil
+		}
+		return []web.Waiting{s.viewWaiting(reserved)}, err
+	}
+	list, _, err := s.Store.Pending(r.Context(), c.Access, "", c.Start, waitingRows)
+	return wire.Each(slices.DeleteFunc(list, func(v domain.ReservedVersion) bool {
+		return v.DocumentReference != reference
+	}), s.viewWaiting), err
 }
 
 // consoleQuery returns the address of the page with another query.
@@ -213,6 +237,9 @@ func (s recordPages) recordPage(r *http.Request) (any, error) {
 	if shown.Reason, err = s.reasonOf(r, record); err != nil {
 		return nil, err
 	}
+	if _, shown.ByHand, err = s.registration(r, record); err != nil {
+		return nil, err
+	}
 	shown.YourFile = r.URL.Query().Get("sha256") == record.SHA256.String()
 	shown.Link = s.VerificationURL(record.PublicID.String())
 	shown.Versions = wire.Each(versions.Entries, viewRow)
@@ -236,6 +263,20 @@ func (s recordPages) reasonOf(r *http.Request, record domain.Record) (string, er
 		return "", err
 	}
 	return *page.Events[0].Reason, err
+}
+
+// registration reports whether a record's version was reserved before, and whether a person registered it in the console.
+func (s *Console) registration(r *http.Request, record domain.Record) (reserved, byHand bool, err error) {
+	page, err := s.Store.AuditEvents(r.Context(), edge.CallOf(r).Access, query.AuditQuestion{
+		Action: domain.RecordRegistered, Target: record.PublicID.String(), Limit: 1,
+	})
+	if err != nil || len(page.Events) == 0 {
+		return false, false, err
+	}
+	var details struct{ Reserved bool }
+	err = json.Unmarshal(page.Events[0].Details, &details)
+	member, _ := domain.ParseID[domain.MemberID](page.Events[0].Actor.String())
+	return details.Reserved, !member.IsZero(), err
 }
 
 func (s recordPages) viewRecordPage(r *http.Request, name string, record domain.Record) web.RecordPage {

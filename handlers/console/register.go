@@ -1,6 +1,7 @@
 package console
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -66,7 +67,7 @@ func (s registerPages) choosePage(r *http.Request) (any, error) {
 	}))
 }
 
-func (s registerPages) viewWaiting(v domain.ReservedVersion) web.Waiting {
+func (s *Console) viewWaiting(v domain.ReservedVersion) web.Waiting {
 	return web.Waiting{
 		PublicID: v.PublicID.String(), Company: v.CompanyReference, Source: v.Source, Document: v.DocumentReference,
 		Version: v.Version, Status: string(v.Status), ExpiresAt: v.ExpiresAt, Link: s.VerificationURL(v.PublicID.String()),
@@ -338,7 +339,7 @@ func (s registerPages) showReservation(
 	form.Typed.Company, form.Typed.Source = reserved.CompanyReference, reserved.Source
 	form.Typed.Document, form.Typed.Version = reserved.DocumentReference, strconv.Itoa(int(reserved.Version))
 	form.Typed.Reservation = id
-	code, err := s.viewCode(r, id)
+	code, err := s.viewCode(r, id, web.RecordRow{Document: reserved.DocumentReference, Version: reserved.Version})
 	if err != nil {
 		return nil, err
 	}
@@ -376,7 +377,11 @@ func (s registerPages) linkPage(r *http.Request) (any, error) {
 		return nil, err
 	}
 	id, local, frame := record.PublicID.String(), s.local(), s.frameOf(r, "record-link")
-	code, err := s.viewCode(r, id)
+	code, err := s.viewCode(r, id, viewRow(record))
+	if err != nil {
+		return nil, err
+	}
+	reserved, _, err := s.registration(r, record)
 	if err != nil {
 		return nil, err
 	}
@@ -386,12 +391,13 @@ func (s registerPages) linkPage(r *http.Request) (any, error) {
 	return consolePageOf(s.site.RecordLink(web.RecordLink{
 		Console: frame, Row: viewRow(record), SHA256: record.SHA256.String(),
 		Link: s.VerificationURL(id), Code: code, Timestamps: len(s.Keys().Trusted.Authorities()) > 0,
-		Local: local,
+		Local: local, Reserved: reserved,
 	}))
 }
 
-// viewCode describes the drawings of a public id.
-func (s registerPages) viewCode(r *http.Request, id string) (shown web.CodeDrawings, err error) {
+// viewCode describes the drawings of a public id, whose files are named after its document.
+func (s registerPages) viewCode(r *http.Request, id string, of web.RecordRow) (shown web.CodeDrawings, err error) {
+	shown.Of = drawingOf(of.Document, of.Version)
 	shown.At = web.Path(edge.Language(r), web.ConsoleRoot+"/records/"+id+"/code/")
 	for _, name := range []string{"qr", "stamp"} {
 		d, err := s.draw(r, name, id)
@@ -404,6 +410,11 @@ func (s registerPages) viewCode(r *http.Request, id string) (shown web.CodeDrawi
 		}
 	}
 	return shown, nil
+}
+
+// drawingOf returns the part of the name of a drawing's file that tells its document.
+func drawingOf(document string, version int32) string {
+	return fileName(fmt.Sprintf("-%s-v%d", document, version))
 }
 
 // draw draws the QR code of a public id, or its stamp in the language of the page.
@@ -433,7 +444,9 @@ func (s registerPages) drawing(r *http.Request) (any, error) {
 	}
 	resp := edge.Response{
 		Raw: d.SVG(), ContentType: "image/svg+xml", Cache: edge.NoStore, Header: http.Header{
-			"Content-Disposition": {`inline; filename="` + name + `-` + id + `.` + kind + `"`},
+			"Content-Disposition": {
+				`inline; filename="` + name + drawingOf(reserved.DocumentReference, reserved.Version) + `.` + kind + `"`,
+			},
 		},
 	}
 	if kind == "png" {

@@ -119,7 +119,7 @@ func (s door) printLink(r *http.Request, address, page, said string) (any, error
 	if limit := s.printed.Count(edge.PeerAddress(r), edge.CallOf(r).Start); limit.Used > limit.Max {
 		return onward(r, saying(page, "terminal-later")), nil
 	}
-	if err := s.PrintLink(r.Context(), address); err != nil {
+	if err := s.PrintLink(r.Context(), edge.Language(r), address); err != nil {
 		return nil, err
 	}
 	return onward(r, saying(page, said)), nil

@@ -101,6 +101,7 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 		Lines                *publisherLines
 		Shown                *panel // nil until something is compared, unless nothing can be
 		Seen, NotCompared    string // the state of the record if there is no panel
+		Noticed              bool   // the reader must not miss it
 		Blanks               []panel
 		MaxFile              int
 		Date, DateISO        string
@@ -120,6 +121,7 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	}
 	if shown == nil {
 		data.Seen, data.NotCompared = t.Seen[c.Values.State], t.Outcomes[FileNotCompared].Title
+		data.Noticed = c.Values.State != "current" && c.Values.State != "valid"
 	}
 	if c.Kind == Record {
 		data.Receipt, data.ReceiptFile = ask+"/receipt", file

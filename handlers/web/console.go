@@ -290,6 +290,26 @@ func (s *Site) Invitation(i Invitation) ([]byte, error) {
 	}{s.consoleFrame(i.Console), i})
 }
 
+// Step returns the title of the page that needs a proof, or an empty string if it has none of its own.
+func (f consoleFrame) Step() string {
+	path := strings.TrimPrefix(strings.TrimPrefix(f.To, "/en"), ConsoleRoot+"/")
+	parts := strings.Split(path, "/")
+	kind, last := strings.TrimSuffix(parts[0], "s"), parts[len(parts)-1]
+	switch kind {
+	case "":
+		return ""
+	case "record":
+		kind = last
+	}
+	titles := f.C["Titles"].(map[string]any)
+	for _, name := range []string{kind + "-" + last, kind, parts[0]} {
+		if title, ok := titles[name].(string); ok && (len(parts) > 1 || name == parts[0]) {
+			return title
+		}
+	}
+	return ""
+}
+
 // Prove renders the page that asks for a new proof of identity.
 func (s *Site) Prove(c Console) ([]byte, error) {
 	return render(s.console, "prove.html", s.consoleFrame(c))

@@ -29,9 +29,10 @@ type Records struct {
 	Filter    map[string]string // of the list, by the name of the API's parameter; nil for a search
 	Problem   Problem
 	Records   []RecordRow
-	Older     string // address of the next page; may be empty
-	Empty     bool   // the company has no record
-	MayAdd    bool   // the member may register files by hand
+	Older     string    // address of the next page; may be empty
+	Empty     bool      // the company has no record
+	MayAdd    bool      // the member may register files by hand
+	Waiting   []Waiting // reservations that the text names, if no record has it
 }
 
 // Rows returns the records of the table.
@@ -62,6 +63,7 @@ type RecordPage struct {
 	Versions                      []RecordRow // the highest first
 	Older                         string      // address of the next versions
 	MayRevoke, MayAdd             bool
+	ByHand                        bool   // a person registered it in the console
 	Timestamps                    bool   // evidence may include timestamps
 	YourFile                      bool   // the search was for the record's own hash
 	Link                          string // of the public page, for other people

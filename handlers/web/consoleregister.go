@@ -141,6 +141,7 @@ func (s ConsolePages) ConfirmDeclaration(c Confirmation) ([]byte, error) {
 // CodeDrawings are the drawings of a public id that people put on paper.
 type CodeDrawings struct {
 	At    string // the address that their names follow
+	Of    string // the part of a downloaded file's name that tells its document
 	Sizes []CodeSize
 }
 
@@ -159,11 +160,16 @@ func (s CodeSize) File() string {
 	return s.Name + ".png"
 }
 
+// SavedAs returns the name with which a browser saves the PNG, after the part that tells its document.
+func (s CodeSize) SavedAs(of string) string {
+	return strings.Replace(s.File(), s.Name, s.Name+of, 1)
+}
+
 // Paper returns the size on paper.
 func (s CodeSize) Paper() string { return fmt.Sprintf("%.0f × %.0f mm", s.Width, s.Height) }
 
-// Of returns the sizes of a drawing.
-func (c CodeDrawings) Of(name string) (sizes []CodeSize) {
+// SizesOf returns the sizes of a drawing.
+func (c CodeDrawings) SizesOf(name string) (sizes []CodeSize) {
 	for _, size := range c.Sizes {
 		if size.Name == name {
 			sizes = append(sizes, size)
@@ -204,6 +210,7 @@ type RecordLink struct {
 	Code         CodeDrawings
 	Timestamps   bool // evidence may include timestamps
 	Local        bool // links open on this machine only
+	Reserved     bool // the version was reserved, so the file may have its code already
 }
 
 // RecordLink renders the page with the link of a record.

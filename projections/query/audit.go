@@ -203,15 +203,22 @@ var findNames = cluster.SQL(`SELECT k.key_id, t.body FROM {api_keys} k
 	UNION ALL SELECT company_id, reference FROM {companies} WHERE shard = $1 AND organization_id = $2 AND company_id = ANY($4)
 	UNION ALL SELECT v.version_id, t.body FROM {artifact_versions} v
 		JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = $2 AND id = v.title_id AND body IS NOT NULL OFFSET 0) t ON true
-		WHERE v.shard = $1 AND v.organization_id = $2 AND v.version_id = ANY($5)`)
+		WHERE v.shard = $1 AND v.organization_id = $2 AND v.version_id = ANY($5)
+	UNION ALL SELECT p.statement_id, t.body FROM {publisher_domains} p
+		JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = $2 AND id = p.domain_id AND body IS NOT NULL OFFSET 0) t ON true
+		WHERE p.shard = $1 AND p.organization_id = $2 AND p.statement_id = ANY($6)
+	UNION ALL SELECT p.statement_id, t.body FROM {publisher_names} p
+		JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = $2 AND id = p.name_id AND body IS NOT NULL OFFSET 0) t ON true
+		WHERE p.shard = $1 AND p.organization_id = $2 AND p.statement_id = ANY($6)`)
 
-// Names reads the names of keys, the references of companies and the titles of documents' versions, each by its id. It
-// leaves out erased names and unknown ids.
+// Names reads the names of keys, the references of companies, the titles of documents' versions, and the domains and
+// the name that an organization says are its own, each by its id. It leaves out erased names and unknown ids.
 func (s HistoryReader) Names(
 	ctx context.Context, o domain.OrganizationID, keys []domain.KeyID, companies []domain.CompanyID,
-	versions []domain.ArtifactVersionID,
+	versions []domain.ArtifactVersionID, statements []domain.StatementID,
 ) (map[[16]byte]string, error) {
-	return statement.Map[[16]byte, string](ctx, s.Pool, "read names", findNames, o.Shard(), o, keys, companies, versions)
+	return statement.Map[[16]byte, string](ctx, s.Pool, "read names", findNames, o.Shard(), o, keys, companies, versions,
+		statements)
 }
 
 // History reads up to limit events of an organization after a sequence, as stored in the log, with the texts that they

@@ -151,8 +151,8 @@ func (s *Demo) Run(ctx context.Context) error {
 }
 
 // PrintLink prints a fresh link into the console for every active membership of an address, or says that the address
-// has no active membership.
-func (s *Demo) PrintLink(ctx context.Context, address string) error {
+// has no active membership. The link leads to a page in the language of the page that asked for it.
+func (s *Demo) PrintLink(ctx context.Context, l evidence.Language, address string) error {
 	found, err := s.Sessions.Memberships(ctx, domain.EmailSHA256(address))
 	if err != nil {
 		return say.Errorf("demo: %w", err)
@@ -162,7 +162,7 @@ func (s *Demo) PrintLink(ctx context.Context, address string) error {
 		return err
 	}
 	for _, m := range found {
-		link, err := s.signInLink(ctx, m.Organization, m.Email)
+		link, err := s.signInLink(ctx, l, m.Organization, m.Email)
 		if err != nil {
 			return say.Errorf("demo: %w", err)
 		}
@@ -269,7 +269,7 @@ func (s *Demo) show(ctx context.Context, access Access) error {
 	if err != nil {
 		return say.Errorf("demo: %w", err)
 	}
-	signIn, err := s.signInLink(ctx, organization, Email)
+	signIn, err := s.signInLink(ctx, s.Language(), organization, Email)
 	if err != nil {
 		return say.Errorf("demo: %w", err)
 	}
@@ -318,18 +318,20 @@ func (s *Demo) demoPage(ctx context.Context, access Access, file string) (string
 }
 
 // signInLink returns a console sign-in link for a member.
-func (s *Demo) signInLink(ctx context.Context, organization domain.OrganizationID, address string) (string, error) {
+func (s *Demo) signInLink(
+	ctx context.Context, l evidence.Language, organization domain.OrganizationID, address string,
+) (string, error) {
 	link, code := domain.NewMakeSignInLink(
 		domain.MakeSignInLink{Origin: ledger.Origin(s.App, organization), Email: address}, s.Now(),
 	)
 	if err := s.Ledger.Do(ctx, link); err != nil {
 		if refused, ok := errors.AsType[*domain.Error](err); ok && refused.Code == domain.NotFound {
-			return s.Cfg.BaseURL + web.Path(s.Language(), web.ConsoleRoot), nil // the membership has been ended or disabled
+			return s.Cfg.BaseURL + web.Path(l, web.ConsoleRoot), nil // the membership has been ended or disabled
 		}
 		return "", err
 	}
 	err := s.Sessions.AddOperatorLink(ctx, link.Outcome, s.Now())
-	return console.SignInURL(s.Cfg.BaseURL, s.Language(), code), err
+	return console.SignInURL(s.Cfg.BaseURL, l, code), err
 }
 
 //go:embed card.txt card.es.txt commands.txt commands.es.txt

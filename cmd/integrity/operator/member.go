@@ -13,7 +13,6 @@ import (
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/domain"
-	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
 	"integrityledger/handlers/action"
 	"integrityledger/handlers/client"
@@ -276,7 +275,7 @@ func (a members) memberSignInLinkCommand() *cobra.Command {
 		}
 		return v.show(SignInLinkView{
 			MemberID: link.Outcome.Member.String(), ExpiresAt: cli.TimeText(a.Now().Add(session.LinkLifetime)),
-			URL: console.SignInURL(l.Config.BaseURL, evidence.English, code),
+			URL: console.SignInURL(l.Config.BaseURL, a.Language(), code),
 		})
 	})
 }
