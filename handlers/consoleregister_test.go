@@ -328,7 +328,7 @@ func TestConsoleCorrectsRecord(t *testing.T) {
 	}
 	p.press(page + "/revoke")
 	link := p.visit(page+"/link").says(http.StatusOK, "Do not send this link")
-	for _, words := range []string{"mailto:", "Put this link", "covering letter", "code/qr.svg"} {
+	for _, words := range []string{"mailto:", "Put this link", "covering letter", "code/qr.svg", "What your recipient"} {
 		if contains(link.body, words) {
 			t.Errorf("a letter for a revoked record: %s", words)
 		}
@@ -364,7 +364,7 @@ func TestConsoleVersionFollowsReference(t *testing.T) {
 
 	taken := "This version of the document is already registered"
 	refused := p.press(toFile, form("old", "version", "1")...).says(
-		http.StatusConflict, taken, "leave the version empty", `id="problem"`, `id="version"`,
+		http.StatusConflict, taken, "leave the version empty", `id="problem"`, `<a href="#version">`,
 	)
 	if at := bytes.Index(refused.body, []byte(taken)); at > bytes.Index(refused.body, []byte("<form method=\"post\" action=\""+toFile)) {
 		t.Error("the problem is below the form")

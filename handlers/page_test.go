@@ -343,6 +343,22 @@ func TestPageIgnoresTheQuery(t *testing.T) {
 	}
 }
 
+// Before a file is chosen, the page of a record that is revoked or not current makes its state stand out, without a panel.
+func TestPageNoticesState(t *testing.T) {
+	s := open(t, options{})
+	first, current, revoked := s.registered("a", 1, "one"), s.registered("a", 2, "two"), s.registered("b", 1, "three")
+	s.post(integrity+"/records/"+revoked+"/revoke", body{}).is(http.StatusOK)
+	for id, text := range map[string]string{
+		first:   `<p id="seen" class="noticed"><strong>This record has a valid signature, but it is not the current version`,
+		revoked: `<p id="seen" class="noticed"><strong>This record has a valid signature, but the organization has revoked it`,
+		current: `<p id="seen">This record has a valid signature and is the current version`,
+	} {
+		if page := s.page("/en/integrity/" + id); !contains(page.body, text) {
+			t.Errorf("the page lacks %s: %s", text, page.body)
+		}
+	}
+}
+
 // A lower version that is registered late was never current, so no text says that it was replaced later.
 func TestLateLowerVersion(t *testing.T) {
 	s := open(t, options{})

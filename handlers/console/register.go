@@ -291,7 +291,10 @@ func (s registerPages) confirmByForm(r *http.Request) (any, error) {
 func (s registerPages) sameFile(r *http.Request, id domain.PublicID, sha256 [32]byte) error {
 	record, err := s.Store.Record(r.Context(), edge.CallOf(r).Access, id)
 	if err == nil && record.SHA256 != sha256 {
-		return domain.Refuse(domain.VersionConflict, "This version was already declared with another file.")
+		return domain.Refuse(
+			domain.VersionConflict,
+			"This version was already declared with other data; a changed document needs a higher version number.",
+		)
 	}
 	return err
 }

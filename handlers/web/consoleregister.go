@@ -54,13 +54,13 @@ type RegisterForm struct {
 	Corrects      string // the public id of the record that a new version corrects; may be empty
 }
 
-// WrongFields returns the ids of the wrong fields, in their order on the page.
+// WrongFields returns the ids of the fields to correct, in their order on the page.
 func (f RegisterForm) WrongFields() (ids []string) {
 	for _, field := range [][2]string{
 		{"sha256", "sha256"}, {"sizeBytes", "sizeBytes"}, {"mimeType", "mimeType"}, {"generatedAt", "generatedAt"},
 		{"companyReference", "company"}, {"documentReference", "document"}, {"version", "version"}, {"source", "source"},
 	} {
-		if f.Problem.Wrong(field[0]) {
+		if f.Problem.Wrong(field[0]) || f.Conflict && (field[1] == "document" || field[1] == "version") {
 			ids = append(ids, field[1])
 		}
 	}
