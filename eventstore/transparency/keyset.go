@@ -29,7 +29,7 @@ var lastKeySet = cluster.SQL(`SELECT o.sequence, coalesce((SELECT e.sequence FRO
 // contains the event. The error may be ErrNoKeySet. sequence, which is valid with that error too, is the installation's
 // for domain.PublishKeys.After.
 func ReadPublishedKeys(ctx context.Context, from history.Querier) (last PublishedKeys, sequence int64, err error) {
-	var published int64 // sequence of the event
+	var published int64                                                                          // sequence of the event
 	rows, _ := from.Query(ctx, lastKeySet, domain.InstallationID.Shard(), domain.InstallationID) // rows carry its error
 	if _, err := pgx.ForEachRow(rows, []any{&sequence, &published}, func() error { return nil }); err != nil {
 		return last, 0, say.Errorf("look for published keys: %w", err)

@@ -213,7 +213,9 @@ func (a *app) readEvidence(ctx context.Context, path string) (verification, erro
 	}, nil
 }
 
-func readReceipt(path string) ([]byte, error) { return readAtMost("receipt", path, evidence.MaxReceiptBytes) }
+func readReceipt(path string) ([]byte, error) {
+	return readAtMost("receipt", path, evidence.MaxReceiptBytes)
+}
 
 // describeFindings describes the findings as text, with the names and values that they have in JSON. witnesses is the
 // number of pinned witnesses.

@@ -67,7 +67,7 @@ func (a logs) logStatusCommand() *cobra.Command {
 		}
 		view := LogStatusView{
 			OnlyOperator: alone, KeysPublished: unpublished.Format == "",
-			Events:       s.Events, Leaves: s.Leaves, Published: s.Published, Halted: s.Halted, Cosigned: s.Cosigned,
+			Events: s.Events, Leaves: s.Leaves, Published: s.Published, Halted: s.Halted, Cosigned: s.Cosigned,
 			Timestamps: stamps,
 		}
 		lines := text{
