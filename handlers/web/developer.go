@@ -40,7 +40,7 @@ func DeveloperPages() []string {
 		operatingPage + "/kubernetes", operatingPage + "/accounts", operatingPage + "/routine",
 		operatingPage + "/rotations", operatingPage + "/pgbackrest",
 		operatingPage + "/disasters", operatingPage + "/capacity", operatingPage + "/independence",
-		operatingPage + "/concepts", operatingPage + "/reference",
+		operatingPage + "/exports", operatingPage + "/concepts", operatingPage + "/reference",
 	}
 }
 

@@ -273,7 +273,7 @@ func (d *doctor) exports(ctx context.Context) {
 	switch {
 	case err != nil:
 		d.warn(check, said(err), say.Sentencef("no checkpoint is exported until it answers; see the operators' manual, "+
-			"Independence"))
+			"Exports"))
 	case last == nil:
 		d.warn(check, say.Sentencef("%s has no export of the last 31 days", b.Name), do)
 	default:
