@@ -152,7 +152,7 @@ type keySetProofData struct {
 }
 
 // AppendProof appends the transparency log proof (C2SP tlog-proof@v1) of the set, with the leaf and the payload as
-// extra data. The inclusion is that of the event that published the set.
+// extra data. The inclusion proves the event that published the set.
 func (k KeySet) AppendProof(dst []byte, i Inclusion) []byte {
 	return i.appendProof(dst, canonical(keySetProofData{KeySetProofContract, i.Leaf, string(k.Payload)}))
 }

@@ -165,7 +165,7 @@ func newKeySetBook(t *testing.T) *keySetBook {
 		e.SHA256, e.LogKeyListed = older.SHA256().String(), false
 	}))
 
-	// The leaf is of this event and of this payload.
+	// The leaf belongs to this event and to this payload.
 	other := must(NewKeySet("https://other.example", b.trust))
 	b.add("the leaf of another set", b.proof(set, func(l *Leaf) { l.PayloadSHA256 = new(other.SHA256()) }), nil)
 	b.add("a leaf without a payload", b.proof(set, func(l *Leaf) { l.PayloadSHA256 = nil }), nil)
@@ -311,7 +311,7 @@ func TestKeySetFile(t *testing.T) {
 		}
 	}
 	if _, err := b.set.Contains([]byte("{}")); err == nil {
-		t.Error("a file that is none is compared")
+		t.Error("a file without keys is compared")
 	}
 	later := must(ParseKeySet([]byte(`{"contract":"integrity-key-set-v1","issuer":"i","trustedKeys":{"keys":[],"later":{"a":[1,"é"]}}}`)))
 	if file, err := later.File(); err != nil || !bytes.Contains(file, []byte(`"later"`)) {

@@ -40,8 +40,8 @@ func (s *service) publishKeys(t *testing.T, witness string) (proof []byte) {
 	return proof
 }
 
-// TestKeySetProof: libraries that do not know this service verify the proof of its published keys, under the key of the
-// log and that of a witness which one of them makes, and refuse it after a change of any byte that they read.
+// TestKeySetProof: libraries that do not know this service verify the proof of its published keys, under the keys of
+// the log and of a witness which one of them makes, and refuse it after a change of any byte that they read.
 func TestKeySetProof(t *testing.T) {
 	t.Parallel()
 	witnessKey, address := witness(t)

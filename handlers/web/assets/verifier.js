@@ -624,7 +624,7 @@ export async function verify(bytes, trust, options) {
  * one pinned witness must have cosigned, and origin must name the log, because a
  * witness cosigns many.
  *
- * It answers the keys as parseTrustedKeys does (trust) and what is known of them:
+ * It answers the keys as parseTrustedKeys does (trust), with the facts that the proof shows:
  * everyone who sees this log sees that the service published these keys. That does
  * not show that the keys are good, nor that no later ones were published. It rejects
  * with a Refusal where the proof does not hold.
