@@ -41,7 +41,8 @@ func (p proofData) appendCanonical(dst []byte) []byte { return append(dst, canon
 // AppendProof appends the record's transparency log proof (C2SP tlog-proof@v1): its inclusion, with the receipt and the
 // references as extra data. The envelope must have Inclusion; all other members are left out.
 func (e Envelope) AppendProof(dst []byte) []byte {
-	return e.Inclusion.appendProof(dst, proofData{ProofContract, e.Inclusion.Leaf, e.Signed, e.References}.appendCanonical(nil))
+	extra := proofData{ProofContract, e.Inclusion.Leaf, e.Signed, e.References}.appendCanonical(nil)
+	return e.Inclusion.appendProof(dst, extra)
 }
 
 // appendProof appends a transparency log proof with this extra data.
