@@ -12,8 +12,8 @@ import (
 const KeySets Rule = "key-sets"
 
 // InstallationID is the organization of the installation itself: it has no members, keys and companies, and its events
-// belong to no tenant. It is created by the first command of its own, in shard 0. Its id is a UUIDv7 of time zero without
-// random bits, which no other organization can have.
+// belong to no tenant. Its first command creates it, in shard 0. Its id is a UUIDv7 of time zero without random bits,
+// which no other organization can have.
 var InstallationID = OrganizationID{6: 0x70, 8: 0x80}
 
 const installationName = "installation"
@@ -66,7 +66,9 @@ func (c *PublishKeys) Decide(s *State, now time.Time) ([]Draft, error) {
 			Body: &OrganizationCreatedBody{Name: c.name.Ref(), Plan: FreePlan, Internal: true},
 		}, publish}, nil
 	case o == nil || o.Sequence != c.After:
-		return nil, Refuse(InvalidState, "The keys were published by another command at the same time; run the command again.")
+		return nil, Refuse(
+			InvalidState, "The keys were published by another command at the same time; run the command again.",
+		)
 	}
 	return []Draft{publish}, nil
 }

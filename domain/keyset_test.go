@@ -26,8 +26,8 @@ func testKeySet(t *testing.T, n int) evidence.KeySet {
 	return set
 }
 
-// TestPublishKeys: the first key set creates the organization of the installation; each leaf commits to its payload, and
-// a command that did not see the newest set is refused.
+// TestPublishKeys: the first key set creates the organization of the installation. Each leaf commits to its payload. A
+// command that did not see the newest set is refused.
 func TestPublishKeys(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
 	by := Origin{Organization: InstallationID, Actor: OperatorActor, RequestID: "r"}
@@ -40,7 +40,8 @@ func TestPublishKeys(t *testing.T) {
 	if code := w.execute(&PublishKeys{Origin: by, Set: set}); code != "" {
 		t.Fatal(code)
 	}
-	if events := w.events[before:]; len(events) != 2 || events[0].Type != OrganizationCreated || events[1].Type != KeysPublished {
+	if events := w.events[before:]; len(events) != 2 || events[0].Type != OrganizationCreated ||
+		events[1].Type != KeysPublished {
 		t.Fatalf("events: %+v", events)
 	}
 	published := w.events[before+1]

@@ -95,9 +95,9 @@ func TestKeySet(t *testing.T) {
 	if k := view.KeySet; !k.Newest || *k.TreeSize != view.Checkpoint.TreeSize || *k.LeafIndex >= *k.TreeSize {
 		t.Errorf("the document says %+v", k)
 	}
-	s.trustSays("en", "The newest checkpoint, of ", "1 of the witnesses configured besides this service have cosigned",
+	s.trustSays("en", "The newest checkpoint, of ", "1 of 1 witnesses configured besides this service have cosigned",
 		view.KeySet.PayloadSHA256, "integrity verify-keys")
-	s.trustSays("es", "El operador publicó las claves el ", "1 de los testigos configurados además de este servicio han")
+	s.trustSays("es", "El operador publicó las claves el ", "1 de los 1 testigos configurados además de este servicio")
 
 	// Other keys are served now.
 	other, err := transparency.NewSigner(signer.Name, evidence.GenerateSigner())

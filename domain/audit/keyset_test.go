@@ -10,8 +10,8 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// TestKeySetsAreAudited: verifiers take the leaf of keys.published for that of a key set of this issuer, so an event with
-// other data, or in another history, is found although its hash is right.
+// TestKeySetsAreAudited: for verifiers the leaf of keys.published is a key set of this issuer. An event with other data,
+// or in another history, is found although its hash is right.
 func TestKeySetsAreAudited(t *testing.T) {
 	for _, c := range []struct {
 		name, says string
@@ -19,7 +19,9 @@ func TestKeySetsAreAudited(t *testing.T) {
 		change     func(*domain.KeysPublishedBody)
 	}{
 		{"sound", "", nil, func(*domain.KeysPublishedBody) {}},
-		{"another issuer", "the ledger's issuer", nil, func(b *domain.KeysPublishedBody) { b.Issuer = "https://other.example" }},
+		{"another issuer", "the ledger's issuer", nil, func(b *domain.KeysPublishedBody) {
+			b.Issuer = "https://other.example"
+		}},
 		{"another contract", "a key set", nil, func(b *domain.KeysPublishedBody) { b.Contract = "integrity-key-set-v2" }},
 		{"keys that are none", "a key set", nil, func(b *domain.KeysPublishedBody) {
 			b.TrustedKeys = json.RawMessage(`{"keys":[{}]}`)

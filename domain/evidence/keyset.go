@@ -233,7 +233,9 @@ func VerifyKeySet(proof []byte, pins KeySetPins) (found ProvenKeySet, err error)
 	case err != nil:
 		return ProvenKeySet{}, err
 	case leaf.Type != keysPublishedType:
-		return ProvenKeySet{}, say.Errorf("the leaf in the transparency log is of type %s, not %s", leaf.Type, keysPublishedType)
+		return ProvenKeySet{}, say.Errorf(
+			"the leaf in the transparency log is of type %s, not %s", leaf.Type, keysPublishedType,
+		)
 	case leaf.PayloadSHA256 == nil || *leaf.PayloadSHA256 != set.SHA256():
 		return ProvenKeySet{}, say.Errorf("the leaf belongs to another key set")
 	}

@@ -46,10 +46,10 @@ type keySetBook struct {
 	list      []keySetVector
 }
 
-const keySetDescription = "Proofs of published key sets (GET /api/public/log/keys), and what every verifier finds in them at the time now. " +
-	"logKeys, witnessKeys and revokedKeys are what the reader pins, as members of a trusted-keys file. origin is the name of the " +
-	"log that the reader expects, empty for any. expect is null if the proof must be refused. witnesses are the pinned ones that " +
-	"cosigned the checkpoint, and cosignedAt is the latest of their times."
+const keySetDescription = "Proofs of published key sets (GET /api/public/log/keys), and what every verifier finds in " +
+	"them at the time now. logKeys, witnessKeys and revokedKeys are what the reader pins, as members of a trusted-keys " +
+	"file. origin is the name of the log that the reader expects, empty for any. expect is null if the proof must be " +
+	"refused. witnesses are the pinned ones that cosigned the checkpoint, and cosignedAt is the latest of their times."
 
 const keySetIssuer = "https://ledger.example/<é>"
 
@@ -159,7 +159,9 @@ func newKeySetBook(t *testing.T) *keySetBook {
 		})
 	})
 	b.add("the set revokes the log key", b.proof(revoking, unchanged), nil)
-	b.add("the set revokes the log key, by witnesses alone", b.proof(revoking, unchanged, 0, 1), nil, noLogKey, pinned, origin)
+	b.add(
+		"the set revokes the log key, by witnesses alone", b.proof(revoking, unchanged, 0, 1), nil, noLogKey, pinned, origin,
+	)
 	older := with(func(set *TrustedKeys) { set.logKeys = []LogKey{b.foreignLog.key} })
 	b.add("the set does not list the log key", b.proof(older, unchanged), good(func(e *keySetExpect) {
 		e.SHA256, e.LogKeyListed = older.SHA256().String(), false
@@ -195,7 +197,8 @@ func newKeySetBook(t *testing.T) *keySetBook {
 		b.add("payload: "+name, b.proof(KeySet{Payload: []byte(payload)}, unchanged), nil)
 	}
 	unknown := `{"contract":"integrity-key-set-v1","issuer":"i","trustedKeys":{"keys":[],"later":{"a":[1,"é"]}}}`
-	b.add("payload: an unknown member of the file", b.proof(KeySet{Payload: []byte(unknown)}, unchanged), good(func(e *keySetExpect) {
+	later := b.proof(KeySet{Payload: []byte(unknown)}, unchanged)
+	b.add("payload: an unknown member of the file", later, good(func(e *keySetExpect) {
 		e.Issuer, e.KeyIDs, e.LogKeyListed = "i", []string{}, false
 		e.SHA256 = KeySet{Payload: []byte(unknown)}.SHA256().String()
 	}))
@@ -313,7 +316,9 @@ func TestKeySetFile(t *testing.T) {
 	if _, err := b.set.Contains([]byte("{}")); err == nil {
 		t.Error("a file without keys is compared")
 	}
-	later := must(ParseKeySet([]byte(`{"contract":"integrity-key-set-v1","issuer":"i","trustedKeys":{"keys":[],"later":{"a":[1,"é"]}}}`)))
+	later := must(ParseKeySet([]byte(
+		`{"contract":"integrity-key-set-v1","issuer":"i","trustedKeys":{"keys":[],"later":{"a":[1,"é"]}}}`,
+	)))
 	if file, err := later.File(); err != nil || !bytes.Contains(file, []byte(`"later"`)) {
 		t.Errorf("a member that this program does not know is lost: %v %s", err, file)
 	}

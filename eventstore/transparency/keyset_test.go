@@ -58,8 +58,8 @@ func TestPublishedKeys(t *testing.T) {
 	check(t, err)
 	found, err := evidence.VerifyKeySet(last.AppendProof(nil, *proof), evidence.KeySetPins{Trusted: pins, Now: time.Now()})
 	check(t, err)
-	if string(found.Payload) != string(set.Payload) || !found.LogKeyListed || !found.PublishedAt.Equal(last.Event.OccurredAt) ||
-		!found.Trusted.Trusts(l.Registrar.Signer.Key()) {
+	if string(found.Payload) != string(set.Payload) || !found.LogKeyListed ||
+		!found.PublishedAt.Equal(last.Event.OccurredAt) || !found.Trusted.Trusts(l.Registrar.Signer.Key()) {
 		t.Errorf("found %+v", found)
 	}
 	l.Audit(t)

@@ -33,7 +33,7 @@ type trustTexts struct {
 	Status                                                    map[string]string
 	KeyOf                                                     map[string]string // signing, log
 	KeySet, KeySetNone, KeySetPayload, KeySetOld, KeySetHow   string
-	KeySetText, KeySetPending, KeySetBound, KeySetCosigned    string // time, entry; time; size; witnesses
+	KeySetText, KeySetPending, KeySetBound, KeySetCosigned    string // time, entry; time; size; cosigned, that count
 	Operator                                                  string
 	OwnWitness, OwnWitnessText, OwnAddress, NoAddress         string
 }
@@ -327,13 +327,19 @@ func (p trustPage) keySet() trustSection {
 	}
 	if k.LeafIndex != nil && k.TreeSize != nil {
 		say(fmt.Sprintf(p.KeySetText, p.at(k.PublishedAt), *k.LeafIndex) + " " + fmt.Sprintf(p.KeySetBound, *k.TreeSize))
-		cosigned := 0
+		configured, cosigned := 0, 0
 		for _, w := range p.view.Witnesses {
-			if w.Configured && !w.Own && w.Cosignature != nil && w.Cosignature.TreeSize > *k.LeafIndex {
+			if !w.Configured || w.Own {
+				continue
+			}
+			configured++
+			if w.Cosignature != nil && w.Cosignature.TreeSize > *k.LeafIndex {
 				cosigned++
 			}
 		}
-		say(fmt.Sprintf(p.KeySetCosigned, cosigned))
+		if configured > 0 {
+			say(fmt.Sprintf(p.KeySetCosigned, cosigned, configured))
+		}
 	} else {
 		say(fmt.Sprintf(p.KeySetPending, p.at(k.PublishedAt)))
 	}

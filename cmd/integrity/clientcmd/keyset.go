@@ -31,7 +31,9 @@ type provenKeys struct {
 
 func (a *app) verifyKeysCommand() *cobra.Command {
 	c := manual().Command("verify-keys")
-	logKeys := c.Flags().StringArray("log-key", nil, "verifier key of the log (name+hash+base64) that you pin (repeatable)")
+	logKeys := c.Flags().StringArray(
+		"log-key", nil, "verifier key of the log (name+hash+base64) that you pin (repeatable)",
+	)
 	witnessKeys := c.Flags().StringArray("witness-key", nil, "verifier key of a witness that you pin (repeatable)")
 	pinned := c.Flags().String("pinned", "", "trusted-keys file whose log keys and witness keys you pin")
 	origin := c.Flags().String("origin", "", "name of the log; required if only witnesses are pinned")
@@ -149,11 +151,11 @@ func (a *app) describeProven(v provenKeys) string {
 		sayLine("file", "DIFFERS from the published keys")
 	}
 	if !v.LogKeyListed {
-		write(a.Sayf("note"), a.Sayf("The keys do not include the log key that signed the checkpoint: it was rotated, and the "+
-			"new keys are not published yet."))
+		write(a.Sayf("note"), a.Sayf("The keys do not include the log key that signed the checkpoint: it was rotated, and "+
+			"the new keys are not published yet."))
 	}
-	write(a.Sayf("note"), a.Sayf("Everyone who sees this log sees that the service published these keys. That does not show "+
-		"that the keys are good, nor that no later ones were published."))
+	write(a.Sayf("note"), a.Sayf("Everyone who sees this log sees that the service published these keys. That does not "+
+		"show that the keys are good, nor that no later ones were published."))
 	return b.String()
 }
 

@@ -14,7 +14,7 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// publishKeys runs integrity keys publish and returns the proof once a witness has cosigned a checkpoint that covers it.
+// publishKeys runs integrity keys publish and returns the proof once a witness has cosigned a checkpoint with the keys.
 func (s *service) publishKeys(t *testing.T, witness string) (proof []byte) {
 	t.Helper()
 	path, err := program()
