@@ -327,18 +327,18 @@ func (p trustPage) keySet() trustSection {
 	}
 	if k.LeafIndex != nil && k.TreeSize != nil {
 		say(fmt.Sprintf(p.KeySetText, p.at(k.PublishedAt), *k.LeafIndex) + " " + fmt.Sprintf(p.KeySetBound, *k.TreeSize))
-		configured, cosigned := 0, 0
+		all, cosigned := 0, 0
 		for _, w := range p.view.Witnesses {
-			if !w.Configured || w.Own {
+			if !w.Counts() {
 				continue
 			}
-			configured++
+			all++
 			if w.Cosignature != nil && w.Cosignature.TreeSize > *k.LeafIndex {
 				cosigned++
 			}
 		}
-		if configured > 0 {
-			say(fmt.Sprintf(p.KeySetCosigned, cosigned, configured))
+		if all > 0 {
+			say(fmt.Sprintf(p.KeySetCosigned, cosigned, all))
 		}
 	} else {
 		say(fmt.Sprintf(p.KeySetPending, p.at(k.PublishedAt)))
