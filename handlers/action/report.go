@@ -16,8 +16,8 @@ import (
 	"integrityledger/projections/query"
 )
 
-// An evidence report takes a processor for about 30 milliseconds, and 20 MB. Organizations take turns, and so do networks
-// of readers without a key. These have places of their own and never delay an organization.
+// An evidence report takes a processor for about 30 milliseconds, and 20 MB. Organizations take turns, and so do
+// networks of readers without a key. These have places of their own and never delay an organization.
 const (
 	reportPatience   = 5 * time.Second
 	reportLine       = 8 // waiting requests of an organization
@@ -77,8 +77,8 @@ func (s *Proofs) Report(ctx context.Context, c *edge.Call, asked ReportQuestion)
 		return edge.Response{}, err
 	}
 	versions, err := s.Store.Records(ctx, c.Access, query.RecordQuestion{
-		Company: stored.Record.References.CompanyReference, Source: stored.Record.References.Source,
-		Document: stored.Record.References.DocumentReference, Limit: reportVersions,
+		Company: stored.Record.CompanyReference, Source: stored.Record.Source, Document: stored.Record.DocumentReference,
+		Limit: reportVersions,
 	})
 	if err != nil {
 		return edge.Response{}, err
