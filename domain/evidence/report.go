@@ -192,9 +192,9 @@ func VerifyReport(files []ReportFile, trust *TrustedKeys, opts Options) (Finding
 	whole, problems := r.join(e)
 	f := newFindings()
 	f.verifyEnvelope(whole, trust, opts)
-	if own := complete(e, whole); own.Inclusion != whole.Inclusion || len(r.stamps) > 0 && e.Timestamps != nil {
+	if e.Inclusion != nil || e.Timestamps != nil {
 		other := newFindings()
-		other.verifyEnvelope(own, trust, opts)
+		other.verifyEnvelope(complete(e, whole), trust, opts)
 		for _, reason := range other.Reasons {
 			if !slices.ContainsFunc(f.Reasons, func(s say.Sentence) bool { return s.String() == reason.String() }) {
 				f.Reasons = append(f.Reasons, reason)
@@ -342,10 +342,6 @@ func (r *report) join(e Envelope) (_ Envelope, problems []error) {
 		}
 		if e.Inclusion == nil {
 			e.Inclusion = found
-		}
-		if found.Leaf != e.Inclusion.Leaf {
-			wrong(s.proof, say.Errorf("it belongs to another record"))
-			continue
 		}
 		stamped := Timestamp{
 			LeafIndex: found.LeafIndex, TreeSize: found.TreeSize, Hashes: found.Hashes, Checkpoint: found.Checkpoint,
