@@ -122,8 +122,9 @@ func TestDoctor(t *testing.T) {
 	}
 	s.stop()
 	s = surroundings{env: []string{itself}}.start(t, dir, "--listen", address)
-	if text, err := os.ReadFile(s.log); err != nil || bytes.Count(text, []byte("only this service vouches for its records")) != 2 {
-		t.Errorf("the start with itself as a witness warns of nothing: %s", text)
+	log, err := os.ReadFile(s.log)
+	if err != nil || bytes.Count(log, []byte("only this service vouches for its records")) != 2 {
+		t.Errorf("the start with itself as a witness warns of nothing: %v: %s", err, log)
 	}
 	var shown wire.Independence
 	if err := json.Unmarshal(fetched(t, s.base+"/api/public/log/independence", ""), &shown); err != nil ||

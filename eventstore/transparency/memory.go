@@ -169,7 +169,7 @@ func (k *Keeper) storeLarger(ctx context.Context, name string, size int64, large
 	w := k.Witnesses[slices.IndexFunc(k.Witnesses, func(w *Witness) bool { return w.Name() == name })]
 	old, _, err := k.lastCosigned(ctx, w)
 	if err == nil {
-		err = k.storeRefusal(ctx, w, size, refusedSince(old, refused{OtherHistory, larger}))
+		err = k.storeRefusal(ctx, w, size, asRefused(old, refused{OtherHistory, larger}))
 	}
 	return err
 }

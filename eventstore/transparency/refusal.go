@@ -36,9 +36,9 @@ type refused struct {
 
 func (e refused) Unwrap() error { return e.error }
 
-// refusedSince returns the error with which a witness has refused a checkpoint, or err if the witness has not. A witness
-// cannot refuse a checkpoint for its own history if no cosignature of its is known.
-func refusedSince(old int64, err error) error {
+// asRefused returns err with the reason of a witness that refused a checkpoint, or err itself if the witness did not.
+// If no earlier cosignature by the witness is known (old is 0), its word that it knows another history is left out.
+func asRefused(old int64, err error) error {
 	known, told := errors.AsType[refused](err)
 	if errors.Is(err, errSeenOther) { // of the size that it was said to have seen
 		known, told = refused{OtherHistory, err}, true
@@ -66,7 +66,8 @@ func reasonOfStatus(status int) RefusalReason {
 const storeRefused = `INSERT INTO transparency_refusals (witness, size, reason, refused_at) VALUES ($1, $2, $3, $4)
 	ON CONFLICT (witness) DO UPDATE SET size = excluded.size, reason = excluded.reason, refused_at = excluded.refused_at`
 
-// storeRefusal stores the failure of a witness to cosign a checkpoint. It does nothing if the error is not the witness's.
+// storeRefusal stores that a witness did not cosign a checkpoint of some size. It does nothing if the error is not the
+// witness's.
 func (k *Keeper) storeRefusal(ctx context.Context, w *Witness, size int64, failure error) error {
 	known, told := errors.AsType[refused](failure)
 	if !told {

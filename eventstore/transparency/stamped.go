@@ -30,8 +30,8 @@ type Stamp struct {
 
 const (
 	stampColumns = `tree_size, authority, gen_time, checkpoint, token`
-	// stampWithin skips tokens over a larger tree than the published one, which must be of another history.
-	stampWithin = `tree_size <= (SELECT size FROM transparency_checkpoint WHERE id = 1)`
+	// withinTree skips tokens over a larger tree than the published one, which must be of another history.
+	withinTree = `tree_size <= (SELECT size FROM transparency_checkpoint WHERE id = 1)`
 )
 
 // Timestamps lists the tokens of checkpoints with more than after leaves, by tree size and authority. It returns limit
@@ -190,7 +190,8 @@ const stampedBy = `WITH RECURSIVE stamped(name) AS (
 func (r *Reader) findStamps(ctx context.Context, batch []*stampQuestion) error {
 	const query = stampedBy + `SELECT n.place - 1, t.tree_size, t.authority, t.gen_time, t.checkpoint, t.token
 		FROM unnest($1::bigint[]) WITH ORDINALITY AS n(leaf, place) CROSS JOIN stamped s
-		JOIN LATERAL (SELECT ` + stampColumns + ` FROM log_timestamps WHERE authority = s.name AND tree_size > n.leaf AND ` + stampWithin + `
+		JOIN LATERAL (SELECT ` + stampColumns + ` FROM log_timestamps
+			WHERE authority = s.name AND tree_size > n.leaf AND ` + withinTree + `
 			AND NOT EXISTS (SELECT FROM unnest($2::text[], $3::timestamptz[]) AS v(mark, since) WHERE gen_time >= v.since AND strpos(checkpoint, v.mark) > 0)
 			ORDER BY tree_size LIMIT 1) t ON true`
 	indexes := make([]int64, len(batch))

@@ -38,11 +38,12 @@ type Cosigned struct {
 }
 
 const (
-	readSigned       = `SELECT size, note, signed_at FROM transparency_checkpoint WHERE id = 1`
-	readCosignedAll  = `SELECT witness, size, signature FROM transparency_cosignatures ORDER BY witness LIMIT $1`
-	readRefusedAll   = `SELECT witness, reason, size, refused_at FROM transparency_refusals ORDER BY refused_at DESC LIMIT $1`
+	readSigned      = `SELECT size, note, signed_at FROM transparency_checkpoint WHERE id = 1`
+	readCosignedAll = `SELECT witness, size, signature FROM transparency_cosignatures ORDER BY witness LIMIT $1`
+	readRefusedAll  = `SELECT witness, reason, size, refused_at FROM transparency_refusals
+		ORDER BY refused_at DESC LIMIT $1`
 	readNewestStamps = stampedBy + `SELECT t.tree_size, t.authority, t.gen_time, t.checkpoint, t.token FROM stamped s
-		JOIN LATERAL (SELECT ` + stampColumns + ` FROM log_timestamps WHERE authority = s.name AND ` + stampWithin + `
+		JOIN LATERAL (SELECT ` + stampColumns + ` FROM log_timestamps WHERE authority = s.name AND ` + withinTree + `
 			ORDER BY tree_size DESC LIMIT 1) t ON true
 		ORDER BY s.name LIMIT $1`
 )

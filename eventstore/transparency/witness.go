@@ -128,7 +128,7 @@ func (k *Keeper) ask(ctx context.Context) {
 
 const (
 	readCosigned = `SELECT size, signature FROM transparency_cosignatures WHERE witness = $1`
-	// storeCosigned keeps a cosignature of a larger tree, unless it is the former one, by the witness's former key.
+	// storeCosigned replaces a cosignature of a smaller tree, or the line $4, by a former key of the witness.
 	storeCosigned = `WITH accepted AS (DELETE FROM transparency_refusals WHERE witness = $5)
 		INSERT INTO transparency_cosignatures (witness, size, signature) VALUES ($1, $2, $3)
 		ON CONFLICT (witness) DO UPDATE SET size = excluded.size, signature = excluded.signature
@@ -146,7 +146,7 @@ func (k *Keeper) cosign(ctx context.Context, w *Witness) error {
 	}
 	line, err := k.advance(ctx, w, old)
 	if err != nil || line == "" {
-		return refusedSince(old, err)
+		return asRefused(old, err)
 	}
 	if _, err := k.Pool.Exec(ctx, storeCosigned, w.key.Name, k.last.size, line, former, w.key.VerifierKey); err != nil {
 		return say.Errorf("store a cosignature: %w", err)
@@ -154,8 +154,8 @@ func (k *Keeper) cosign(ctx context.Context, w *Witness) error {
 	return nil
 }
 
-// lastCosigned returns the size of the tree that a witness has cosigned, 0 if none is known. If the last cosignature under
-// its name is by another key, as before a rotation, it returns that one instead.
+// lastCosigned returns the size of the tree that a witness has cosigned, 0 if none is known. If the last cosignature
+// under its name is by another key, as before a rotation, it returns that line instead.
 func (k *Keeper) lastCosigned(ctx context.Context, w *Witness) (size int64, former string, err error) {
 	err = k.Pool.QueryRow(ctx, readCosigned, w.key.Name).Scan(&size, &former)
 	switch {

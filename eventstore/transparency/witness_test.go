@@ -428,7 +428,8 @@ func TestRefusals(t *testing.T) {
 			{func(w http.ResponseWriter, _ *http.Request, _ []byte) { _, _ = io.WriteString(w, "nothing") }, NoCosignature},
 		} {
 			w.does(c.misbehave)
-			if r, ok := turn(); !ok || r.Reason != c.want || r.TreeSize != log.last.size || !r.At.Equal(now.Truncate(time.Microsecond)) {
+			if r, ok := turn(); !ok || r.Reason != c.want || r.TreeSize != log.last.size ||
+				!r.At.Equal(now.Truncate(time.Microsecond)) {
 				t.Errorf("%+v %v, want %s of %d leaves", r, ok, c.want, log.last.size)
 			}
 		}

@@ -7,7 +7,8 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// trustPage shows what witnesses and timestamp authorities have signed. It needs no database for the keys and the operator's disclosure.
+// trustPage shows what witnesses and timestamp authorities have signed. It needs no database for the keys and the
+// operator's disclosure.
 func (s *Site) trustPage(r *http.Request) (any, error) {
 	var state wire.LogState
 	resp, err := forReader(r, func() ([]byte, error) {

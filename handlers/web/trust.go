@@ -252,7 +252,8 @@ func (p trustPage) witnesses() trustSection {
 		section.Rows = append(section.Rows, row)
 	}
 	section.How = p.WitnessHow
-	section.Command = "curl -fsS -o integrity-trusted-keys.json " + p.baseURL + "/.well-known/integrity-trusted-keys.json\n" +
+	section.Command = "curl -fsS -o integrity-trusted-keys.json " + p.baseURL +
+		"/.well-known/integrity-trusted-keys.json\n" +
 		"integrity monitor " + p.baseURL + " --trusted-keys integrity-trusted-keys.json --state log.json"
 	if _, newest := p.counts(); newest > 0 {
 		section.Command += " --require-witnesses " + strconv.Itoa(newest)

@@ -23,7 +23,9 @@ func newTrustPage(t *testing.T, language evidence.Language, view wire.Independen
 
 // TestTrustOfTwoAuthorities: each token has its own size and authority. An old token vouches for no newer checkpoint.
 func TestTrustOfTwoAuthorities(t *testing.T) {
-	old := wire.IndependentAuthority{Name: "A", Stamp: &wire.NewestStamp{TreeSize: 10, ExistedBefore: "2025-01-01T00:00:00Z"}}
+	old := wire.IndependentAuthority{
+		Name: "A", Stamp: &wire.NewestStamp{TreeSize: 10, ExistedBefore: "2025-01-01T00:00:00Z"},
+	}
 	newest := wire.IndependentAuthority{
 		Name: "B", Stamp: &wire.NewestStamp{TreeSize: 100, ExistedBefore: "2026-11-29T12:00:05Z", Newest: true},
 	}
@@ -35,9 +37,10 @@ func TestTrustOfTwoAuthorities(t *testing.T) {
 			"Only this service vouches for its newest checkpoint.",
 		},
 		evidence.Spanish: {
-			"Las primeras 10 entradas del registro de transparencia existían antes del 1 de enero de 2025, 00:00:00 UTC, según A.",
-			"Las primeras 100 entradas del registro de transparencia existían antes del 29 de noviembre de 2026, 12:00:05 UTC, " +
-				"según B.",
+			"Las primeras 10 entradas del registro de transparencia existían antes del 1 de enero de 2025, 00:00:00 UTC, " +
+				"según A.",
+			"Las primeras 100 entradas del registro de transparencia existían antes del 29 de noviembre de 2026, " +
+				"12:00:05 UTC, según B.",
 			"Este servicio no tiene ningún sello válido suyo del punto de control más reciente.",
 			"Solo este servicio respalda su punto de control más reciente.",
 		},
