@@ -129,7 +129,22 @@ func TestConsoleKeys(t *testing.T) {
 		t.Errorf("the keys that work: %s", a.body)
 	}
 	p.visit(page+"?all").says(http.StatusOK, id.String(), "revoked")
-	p.press(own+"/rotate", "overlap", "1").says(http.StatusConflict)
+	// What is refused is not offered, and a refused form is answered by a page of the console.
+	for _, step := range []string{"/rotate", "/revoke"} {
+		p.visit(own + step).leads(own)
+		if contains(p.visit(own).body, own+step) {
+			t.Errorf("%s is offered for a revoked key", step)
+		}
+	}
+	refused := p.press(own+"/rotate", "overlap", "1").says(
+		http.StatusConflict, "This was not done", "This key has ended already", `aria-label="Console"`, "INVALID_STATE",
+		`class="button" href="/en/console"`,
+	)
+	if contains(refused.body, "compared") {
+		t.Errorf("a refused form speaks of comparisons: %s", refused.body)
+	}
+	p.press("/console/keys/"+id.String()+"/rotate", "overlap", "1").says(http.StatusConflict, "No se ha hecho", "Esta clave")
+	p.visit(page+"/key_x").says(http.StatusNotFound, "This page cannot be shown", `aria-label="Console"`)
 
 	// Creating and rotating a key need a recent proof of identity, which is requested before any input.
 	s.skew.Add(int64(5*time.Minute + time.Second))
@@ -166,11 +181,21 @@ func TestKeysThatCannotWork(t *testing.T) {
 	analyst := domain.Analyst
 	must(s.service, &domain.ChangeMember{Origin: s.org.Operator(), Member: admin.ID, Role: &analyst})
 	owner.visit(page).says(http.StatusOK, "scopes beyond its member&#39;s role")
+	if a := owner.visit(own).says(http.StatusOK); contains(a.body, own+"/rotate") || !contains(a.body, own+"/revoke") {
+		t.Errorf("the steps of a key that cannot be rotated: %s", a.body)
+	}
 	if a := owner.visit(own).says(http.StatusOK, beyond+". Requests that need them are refused: <code>organization:admin</code> </p>"); contains(
 		a.body, alone,
 	) {
 		t.Errorf("the key has a company: %s", a.body)
 	}
+	must(s.service, &domain.ChangeMember{Origin: s.org.Operator(), Member: admin.ID, Status: new(domain.MemberEnded)})
+	if a := owner.visit(own).says(http.StatusOK, "its member is not active", "cannot be rotated"); contains(
+		a.body, own+"/rotate",
+	) {
+		t.Errorf("the key of an ended member can be rotated: %s", a.body)
+	}
+	owner.visit(own + "/rotate").leads(own)
 	for scopes, warned := range map[string]bool{"integrity:read": true, "verify:read": false} {
 		a := owner.sendForm(page+"/new", "name", "x", "scopes", scopes).says(http.StatusOK)
 		if contains(a.body, alone) != warned {

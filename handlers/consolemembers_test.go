@@ -189,6 +189,36 @@ func TestInvitingAgain(t *testing.T) {
 	owner.press(path + "/end").leads(path)
 	owner.visit(path).says(http.StatusOK, "ended for good")
 
+	// The expired invitation is not left behind; the new one and the destination are, also if they were made with a key.
+	leaver, member := s.added("leaver@example.com", domain.Admin)
+	leaver.press(membersPage, "email", "friend@example.com", "role", "admin").says(http.StatusOK)
+	leaver.sendForm(webhooksPath, "url", "https://drop.example/hook", "types", "integrity.registered").says(http.StatusOK)
+	made := leaver.sendForm("/en/console/keys/new", "name", "x", "scopes", "integrity:admin").says(http.StatusOK)
+	s.send(
+		http.MethodPost, hooks, string(keyText.FindSubmatch(made.body)[1]), body{"url": "https://second.example/"},
+	).is(http.StatusCreated)
+	owner.sendForm(webhooksPath, "url", "https://kept.example/hook", "types", "integrity.registered").says(http.StatusOK)
+	left := membersPage + "/" + member.ID.String()
+	for _, step := range []string{"/disable", "/end"} {
+		a := owner.visit(left+step).says(
+			http.StatusOK, "friend@example.com</a> (", "https://drop.example/hook", "https://second.example/", "stay valid",
+		)
+		if contains(a.body, "new@example.com") || contains(a.body, "kept.example") {
+			t.Errorf("%s names what another member made: %s", step, a.body)
+		}
+	}
+	if contains(owner.visit(left).body, "left behind") {
+		t.Error("an active member has left something behind")
+	}
+	owner.press(left + "/end").leads(left)
+	a := owner.visit(left).says(http.StatusOK, "left behind", "friend@example.com", "https://drop.example/hook")
+	withdraw := regexp.MustCompile(`href="(/en/console/members/usr_[0-9a-z]{26}/end)"`).FindSubmatch(a.body)
+	owner.visit(string(withdraw[1])).says(http.StatusOK, "Withdraw the invitation", "friend@example.com")
+	drop := regexp.MustCompile(`/en/console/webhooks/whk_[0-9a-z]{26}`).Find(a.body)
+	owner.visit(string(drop)).says(
+		http.StatusOK, `<dt>Created by</dt><dd><a href="`+left+`">leaver@example.com</a>`, "https://drop.example/hook",
+	)
+
 	key, _ := domain.NewSecretKey()
 	mailing := *s
 	mailing.service = s.second(options{config: func(c *handlers.Config) { c.MailsInvitations, c.SecretKeys = true, domain.FixedSecretKeys(key) }})

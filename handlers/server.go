@@ -38,7 +38,7 @@ func New(c Config) http.Handler {
 	return s.edge.Router(s.endpoints, edge.Faces{
 		Onward: s.console.Onward,
 		FailurePage: func(r *http.Request, failed edge.Response, err error) edge.Response {
-			if page := s.console.LimitPage(r, failed, err); page != nil {
+			if page := s.console.FailurePage(r, failed, err); page != nil {
 				return *page
 			}
 			return s.site.FailurePage(r, failed, err)

@@ -456,16 +456,31 @@ func (s *Console) problem(r *http.Request, err error) (web.Problem, int, error) 
 // signUp reports whether people may create organizations by themselves.
 func (s *Console) signUp() bool { return s.SignUp && s.LinkMailer != nil }
 
-// LimitPage shows in the console which limit was reached and, if time helps, when to try again. It returns nil for all
-// other errors.
-func (s *Console) LimitPage(r *http.Request, resp edge.Response, err error) *edge.Response {
-	refused := edge.Refusal(err)
-	if refused == nil || refused.Limit == nil || edge.CallOf(r).Session == nil {
+// FailurePage shows in the console why a request failed: which limit was reached, or the sentence of the refusal. It
+// returns nil for pages outside the console and for addresses that no page has.
+func (s *Console) FailurePage(r *http.Request, resp edge.Response, err error) *edge.Response {
+	l, path := edge.Language(r), r.URL.EscapedPath()
+	if s.console == nil || consolePage(l, path) != path ||
+		edge.CallOf(r).Session == nil && resp.Status == http.StatusNotFound {
 		return nil
 	}
-	shown := web.Limit{Console: s.frameOf(r, refused.Limit.Name+"-limit"), Most: refused.Limit.Most}
-	if refused.RetryAfter > 0 {
-		shown.Until = new(s.Now().Add(refused.RetryAfter).Round(time.Second))
+	refused, _, failure := s.ExplainIn(l, err)
+	shown := web.Limit{Failure: failure}
+	switch {
+	case refused.Limit != nil:
+		shown.Failure, shown.Console, shown.Most = nil, s.frameOf(r, refused.Limit.Name+"-limit"), refused.Limit.Most
+		if refused.RetryAfter > 0 {
+			shown.Until = new(s.Now().Add(refused.RetryAfter).Round(time.Second))
+		}
+	case r.Method == http.MethodGet || r.Method == http.MethodHead:
+		shown.Console = s.frameOf(r, "not-shown")
+	case resp.Status < http.StatusInternalServerError:
+		shown.Console = s.frameOf(r, "not-done")
+	default:
+		shown.Console = s.frameOf(r, "unknown-outcome")
+	}
+	if r.Method == http.MethodPost { // the path of the form has no page
+		shown.Console.Path, shown.Console.To = web.ConsoleRoot, s.consolePath(r)
 	}
 	page, err := consolePageOf(s.site.Limit(shown))
 	if err != nil {

@@ -98,6 +98,8 @@ func (s keyPages) viewKeys(ctx context.Context, c *edge.Call, keys ...query.Gran
 		if v.Living = v.State != "revoked" && v.State != "ended"; v.Living {
 			v.KeyWarnings = warningsOf(k, members[k.Member].Role)
 		}
+		v.Rotatable = v.Living && v.State != "idle" && v.Beyond == nil &&
+			(members[k.Member].Role != domain.Owner || c.Session.Role == domain.Owner)
 		return v
 	}), err
 }
@@ -316,7 +318,8 @@ func (s keyPages) endKeyByForm(r *http.Request) (any, error) { return s.changedK
 // keyOverlaps are the choices for how long a rotated key keeps working, in hours.
 func keyOverlaps() []int { return []int{0, 1, 24, 7 * 24, 30 * 24} }
 
-// rotateKeyPage explains the effect of a rotation before it is made.
+// rotateKeyPage explains the effect of a rotation before it is made. For a key that cannot be rotated it redirects to the
+// key's page, which offers the possible actions.
 func (s keyPages) rotateKeyPage(r *http.Request) (any, error) {
 	if err := s.recentlyProved(r); err != nil {
 		return nil, err
@@ -324,6 +327,9 @@ func (s keyPages) rotateKeyPage(r *http.Request) (any, error) {
 	key, err := s.shownKey(r)
 	if err != nil {
 		return nil, err
+	}
+	if !key.Rotatable {
+		return onward(r, "/keys/"+key.ID), nil
 	}
 	return consolePageOf(s.site.RotateKey(web.RotatedKey{
 		Console: s.frameOf(r, "key-rotate"), Key: key, Overlaps: keyOverlaps(),
@@ -362,11 +368,14 @@ func (s keyPages) rotateKeyByForm(r *http.Request) (any, error) {
 	}))
 }
 
-// revokeKeyPage explains the effect of a revocation before it is made.
+// revokeKeyPage explains the effect of a revocation before it is made. A key that has ended needs none.
 func (s keyPages) revokeKeyPage(r *http.Request) (any, error) {
 	key, err := s.shownKey(r)
 	if err != nil {
 		return nil, err
+	}
+	if !key.Living {
+		return onward(r, "/keys/"+key.ID), nil
 	}
 	return consolePageOf(s.site.RevokeKey(web.KeyForm{Console: s.frameOf(r, "key-revoke"), Key: key}))
 }

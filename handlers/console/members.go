@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -224,6 +225,11 @@ func (s memberPages) showMember(
 			shown.Prove = s.proveFirst(r, "/members/"+m.ID.String())
 		}
 	}
+	if m.Status == domain.MemberEnded || m.Status == domain.MemberDisabled {
+		if shown.Left, err = s.leftBehind(r.Context(), c, m); err != nil {
+			return edge.Response{}, err
+		}
+	}
 	resp, err := consolePageOf(s.site.MemberPage(shown))
 	return afterForm(resp, status, refused), err
 }
@@ -308,6 +314,53 @@ func (s memberPages) confirmStatus(step string) edge.Handler {
 			}
 			return k.ID.String()
 		})
+		if shown.Left, err = s.leftBehind(r.Context(), c, m); err != nil {
+			return nil, err
+		}
 		return consolePageOf(s.site.MemberStep(shown))
 	}
+}
+
+// leftBehind returns the valid invitations and the webhook destinations that a member made, also with a key. They stay
+// when the membership ends: the ledger has no rule that withdraws them, because the organization may still want them.
+func (s memberPages) leftBehind(ctx context.Context, c *edge.Call, m domain.Member) (left web.LeftBehind, err error) {
+	o := m.Organization
+	members, err := s.Store.Members(ctx, o)
+	if err != nil {
+		return left, err
+	}
+	members = slices.DeleteFunc(members, func(m domain.Member) bool {
+		return m.Status != domain.MemberInvited || !c.Start.Before(*m.InvitedUntil)
+	})
+	inviters, err := s.Store.Inviters(ctx, o, wire.Each(members, func(m domain.Member) domain.MemberID { return m.ID }))
+	if err != nil {
+		return left, err
+	}
+	var destinations []wire.Webhook
+	if c.Session.Role.Allows(domain.IntegrityAdmin) {
+		list, err := s.ListWebhooks(ctx, c, struct{}{})
+		if err != nil {
+			return left, err
+		}
+		destinations = list.Webhooks
+	}
+	creators, err := s.Store.Creators(
+		ctx, o, domain.WebhookCreated, wire.Each(destinations, func(w wire.Webhook) string { return w.ID }),
+	)
+	if err != nil {
+		return left, err
+	}
+	keys, err := s.Store.Keys(ctx, o)
+	own := map[domain.KeyID]bool{}
+	for _, key := range keys {
+		own[key.ID] = key.Member == m.ID
+	}
+	made := func(by domain.Actor) bool { return by.Member() == m.ID || own[by.Key()] }
+	for _, invited := range members {
+		if made(inviters[invited.ID.String()]) {
+			left.Invitations = append(left.Invitations, viewMember(c, invited))
+		}
+	}
+	left.Webhooks = slices.DeleteFunc(destinations, func(w wire.Webhook) bool { return !made(creators[w.ID]) })
+	return left, err
 }

@@ -192,6 +192,16 @@ func (s webhookPages) showWebhook(r *http.Request, typed *web.WebhookForm, refus
 	if more {
 		shown.MoreCompanies = s.webhookQuery(r, url.Values{"company": {companies[len(companies)-1].Reference}})
 	}
+	creators, err := s.Store.Creators(ctx, c.Access.Organization, domain.WebhookCreated, []string{id.String()})
+	if err != nil {
+		return nil, err
+	}
+	by := creators[id.String()]
+	names, err := historyPages{s.Console}.named(ctx, c, []query.AuditEvent{{Actor: by}})
+	if err != nil {
+		return nil, err
+	}
+	shown.Creator, shown.CreatorName = by.String(), names[by.String()]
 	if err := s.showDeliveries(r, &shown); err != nil {
 		return nil, err
 	}

@@ -124,9 +124,13 @@ func (s *Edge) failure(r *http.Request, header http.Header, err error) Response 
 	return Response{Status: body.Status, Failure: body, Cache: NoStore, Header: h, Code: refused.Code}
 }
 
-// Explain makes the member error of an answer, in Spanish if Accept-Language prefers it, otherwise in English. Codes
-// and pointers do not depend on the language.
+// Explain makes the member error of an answer, in Spanish if Accept-Language prefers it, otherwise in English.
 func (s *Edge) Explain(c *Call, err error) (*domain.Error, web.Code, *wire.Failure) {
+	return s.ExplainIn(c.Language(), err)
+}
+
+// ExplainIn is Explain in a given language. Codes and pointers do not depend on it.
+func (s *Edge) ExplainIn(language evidence.Language, err error) (*domain.Error, web.Code, *wire.Failure) {
 	refused := Refusal(err)
 	if refused == nil {
 		refused = domain.Refuse(
@@ -137,7 +141,6 @@ func (s *Edge) Explain(c *Call, err error) (*domain.Error, web.Code, *wire.Failu
 	if !ok {
 		code = s.Codes[domain.Internal]
 	}
-	language := c.Language()
 	body := &wire.Failure{
 		Type: s.BaseURL + code.Address(), Title: code.Text[language].Title, Status: code.Status, Detail: refused.Message,
 		Code: refused.Code, Errors: slices.Clone(refused.Fields), Retryable: code.Retryable,

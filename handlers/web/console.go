@@ -49,6 +49,20 @@ func (f consoleFrame) PageOf(id string) string {
 	return f.Page(path)
 }
 
+// author is the actor of an event, with its page if the role may see it.
+type author struct{ Actor, Name, Page string }
+
+// Author returns an actor by its text and by the name that people know it by, which may be empty.
+func (f consoleFrame) Author(actor, name string) author {
+	switch actor {
+	case "operator":
+		name = f.C["Operator"].(string)
+	case "system":
+		name = f.C["System"].(string)
+	}
+	return author{actor, name, f.PageOf(actor)}
+}
+
 // Console is the content that every page of the console shares.
 type Console struct {
 	Language evidence.Language
@@ -231,7 +245,8 @@ func (s *Site) Message(c Console) ([]byte, error) {
 type Limit struct {
 	Console Console
 	Most    int64
-	Until   *time.Time // nil if waiting does not help
+	Until   *time.Time    // nil if waiting does not help
+	Failure *wire.Failure // another reason why a request failed; otherwise nil
 }
 
 // Limit renders a limit as a message.
@@ -241,7 +256,9 @@ func (s *Site) Limit(l Limit) ([]byte, error) {
 		Limit
 		Text any
 	}{s.consoleFrame(l.Console), l, nil}
-	f.Text = f.C["Messages"].(map[string]any)[l.Console.Name]
+	if f.Text = f.C["Messages"].(map[string]any)[l.Console.Name]; l.Failure != nil {
+		f.Text = l.Failure.Detail
+	}
 	return render(s.console, "message.html", f)
 }
 

@@ -23,6 +23,7 @@ type Key struct {
 	MaxVersionStep   *int32
 	State            string // active, soon, idle, ended or revoked
 	Living           bool   // neither revoked nor ended
+	Rotatable        bool   // by the signed-in person
 	KeyWarnings
 }
 

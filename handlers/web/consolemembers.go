@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/handlers/wire"
 )
 
 // Members is the page of the organization's members.
@@ -57,6 +58,13 @@ type MemberPage struct {
 	Refused    string
 	Problem    Problem // only that a proof is needed
 	Until      time.Time
+	Left       LeftBehind // of a member who is not active
+}
+
+// LeftBehind is what a member made that stays when the membership ends.
+type LeftBehind struct {
+	Invitations []Member // still valid
+	Webhooks    []wire.Webhook
 }
 
 // MemberPage renders the page of a member.
@@ -75,6 +83,7 @@ type MemberStep struct {
 	Keys     []string // names, or ids of keys without a name
 	More     bool     // keys
 	Sessions int
+	Left     LeftBehind
 }
 
 // MemberStep renders the page before a change of a member's status.

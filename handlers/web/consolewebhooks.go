@@ -75,6 +75,8 @@ func (s ConsolePages) WebhookSecret(p WebhookSecret) ([]byte, error) {
 type WebhookPage struct {
 	Console         Console
 	Webhook         wire.Webhook
+	Creator         string // the actor that created it
+	CreatorName     string // what people call it; may be empty
 	Form            WebhookForm
 	Known           []string // types
 	MaxDescription  int

@@ -221,6 +221,35 @@ func (s HistoryReader) Names(
 		statements)
 }
 
+// The index by target has the events about each subject in their order, so one row of it answers for a subject unless
+// other actions on the subject lie before it.
+func actorOf(direction string) string {
+	return cluster.SQL(`SELECT n.subject, e.actor FROM unnest($3::text[]) AS n(subject)
+		JOIN LATERAL (SELECT actor FROM {events} WHERE shard = $1 AND organization_id = $2 AND type <> 'integrity.registered'
+			AND subject = n.subject AND type = $4 ORDER BY sequence ` + direction + ` LIMIT 1) e ON true`)
+}
+
+var firstActor, lastActor = actorOf("ASC"), actorOf("DESC")
+
+// Creators reads who created subjects with the first event about each, such as webhook destinations.
+func (s HistoryReader) Creators(
+	ctx context.Context, o domain.OrganizationID, created domain.EventType, subjects []string,
+) (map[string]domain.Actor, error) {
+	return statement.Map[string, domain.Actor](
+		ctx, s.Pool, "read who created", firstActor, o.Shard(), o, subjects, string(created),
+	)
+}
+
+// Inviters reads who made the newest invitation of each member. An earlier one no longer works.
+func (s HistoryReader) Inviters(
+	ctx context.Context, o domain.OrganizationID, members []domain.MemberID,
+) (map[string]domain.Actor, error) {
+	subjects := statement.Column(members, domain.MemberID.String)
+	return statement.Map[string, domain.Actor](
+		ctx, s.Pool, "read who invited", lastActor, o.Shard(), o, subjects, string(domain.InvitationMade),
+	)
+}
+
 // History reads up to limit events of an organization after a sequence, as stored in the log, with the texts that they
 // name, for an export. The source has at least the events up to a.Sequence.
 func (s HistoryReader) History(ctx context.Context, a domain.Access, after int64, limit int) ([]audit.Event, error) {

@@ -143,6 +143,8 @@ func TestHistoryLooksUpKeys(t *testing.T) {
 		"action_forward": {cluster.SQL(auditOfAction + auditOrderForward), "events_action"},
 		"target":         {auditAbout(auditOrder, "DESC"), "events_target"},
 		"target_forward": {auditAbout(auditOrderForward, "ASC"), "events_target"},
+		"first_actor":    {firstActor, "events_target"},
+		"last_actor":     {lastActor, "events_target"},
 		"sequence_at":    {sequenceAt, "events_shard_organization_id_sequence_key"},
 		"all_before":     {allBefore, "events_shard_organization_id_sequence_key"},
 		"as_of":          {loadAsOf, "events_target"},
