@@ -520,6 +520,39 @@ func TestHistoryIsFilteredByName(t *testing.T) {
 		owner.visit(historyPage+"?target="+text).says(http.StatusOK, none, `aria-invalid="true"`, "Show all", rows)
 	}
 	viewer.visit(historyPage+"?target="+s.org.Email).says(http.StatusOK, none)
+
+	// An ended member is found too, and so is what a member did, also with a key.
+	leaver, member := s.added("leaver@example.com", domain.Admin)
+	leaver.press("/en/console/companies", "reference", "third")
+	made := leaver.sendForm("/en/console/keys/new", "name", "x", "scopes", "integrity:admin").says(http.StatusOK)
+	s.send(
+		http.MethodPost, integrity+"/companies", string(keyText.FindSubmatch(made.body)[1]), body{"reference": "fourth"},
+	).is(http.StatusCreated)
+	must(s.service, &domain.ChangeMember{Origin: s.org.Operator(), Member: member.ID, Status: new(domain.MemberEnded)})
+	owner.visit(historyPage+"?target=leaver@example.com").says(
+		http.StatusOK, "<code class=\"hint\">member.changed</code><br><span class=\"hint\">Since then: admin, ended</span>",
+		`value="leaver@example.com"`,
+	)
+	for _, text := range []string{"leaver@example.com", member.ID.String()} {
+		a := owner.visit(historyPage+"?author="+text).says(http.StatusOK, "third", "fourth", `value="`+text+`"`, "Show all")
+		if contains(a.body, "company-1") || contains(a.body, "member.changed</code>") {
+			t.Errorf("%s did what others did: %s", text, a.body)
+		}
+	}
+	a := owner.visit(historyPage+"?author=leaver@example.com&action=company.created&target=third").says(http.StatusOK)
+	if n := strings.Count(string(a.body), rows); n != 1 || contains(a.body, none) {
+		t.Errorf("%d companies of this reference: %s", n, a.body)
+	}
+	owner.visit(historyPage+"?author=operator").says(http.StatusOK, "company-1")
+	if a := viewer.visit(historyPage + "?author=" + member.ID.String()).says(http.StatusOK, "third"); contains(a.body, "fourth") {
+		t.Error("a viewer learns whose key it is")
+	}
+	for _, text := range []string{"nobody@example.com", "a%20b"} {
+		owner.visit(historyPage+"?author="+text).says(http.StatusOK, "No author is known", `aria-invalid="true"`, rows)
+	}
+	owner.visit("/en/console/members/"+member.ID.String()).says(
+		http.StatusOK, historyPage+"?author="+member.ID.String(),
+	)
 	if a := owner.visit(historyPage).says(http.StatusOK); contains(a.body, "Show all") || contains(a.body, none) {
 		t.Errorf("without a filter: %s", a.body)
 	}

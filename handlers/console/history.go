@@ -3,9 +3,11 @@ package console
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -72,9 +74,13 @@ func (s historyPages) history(r *http.Request) (any, error) {
 	question.Action, question.Target = action.ReadAuditFilter(q)
 	shown := web.History{
 		Console: s.frameOf(r, "history"), Action: string(question.Action),
-		Target: strings.TrimSpace(r.URL.Query().Get("target")),
+		Target: strings.TrimSpace(r.URL.Query().Get("target")), Author: strings.TrimSpace(r.URL.Query().Get("author")),
 	}
 	var err error
+	if question.Actors, err = s.actorsNamed(r, shown.Author); err != nil {
+		return nil, err
+	}
+	shown.UnknownAuthor = shown.Author != "" && question.Actors == nil
 	if shown.Target != "" && question.Target == "" {
 		if question.Target, err = s.targetNamed(r, shown.Target); err != nil {
 			return nil, err
@@ -94,13 +100,16 @@ func (s historyPages) history(r *http.Request) (any, error) {
 		}
 	}
 	filter := url.Values{}
-	for name, value := range map[string]string{"action": shown.Action, "target": question.Target} {
-		if value != "" {
+	for name, value := range map[string]string{
+		"action": shown.Action, "target": question.Target, "author": shown.Author,
+	} {
+		if value != "" && (name != "author" || !shown.UnknownAuthor) {
 			filter.Set(name, value)
 		}
 	}
 	address := func(path, bound string, sequence int64) string {
-		filter := url.Values{"action": filter["action"], "target": filter["target"], bound: {strconv.FormatInt(sequence, 10)}}
+		filter := maps.Clone(filter)
+		filter.Set(bound, strconv.FormatInt(sequence, 10))
 		return web.Path(edge.Language(r), web.ConsoleRoot+path) + "?" + filter.Encode()
 	}
 	if session := edge.CallOf(r).Session; session.Role.Allows(exportScope) {
@@ -115,20 +124,12 @@ func (s historyPages) history(r *http.Request) (any, error) {
 	return consolePageOf(s.site.History(shown))
 }
 
-// targetNamed returns the id of the company with a reference or, for a person who manages members, of the active member
-// with an address. It is empty if neither exists.
+// targetNamed returns the id of the company with a reference or, for a person who manages members, of the member with an
+// address. It is empty if neither exists.
 func (s historyPages) targetNamed(r *http.Request, text string) (string, error) {
 	at := edge.CallOf(r).Session
-	if domain.ValidEmail(text) && at.Role.Allows(domain.OrganizationAdmin) {
-		found, err := s.Sessions.Memberships(r.Context(), domain.EmailSHA256(text))
-		for _, m := range found {
-			if m.Organization == at.Organization {
-				return m.Member.String(), nil
-			}
-		}
-		if err != nil {
-			return "", err
-		}
+	if m, found, err := s.memberNamed(r, text); found || err != nil {
+		return m.String(), err
 	}
 	if !domain.ValidReference(text) {
 		return "", nil
@@ -140,11 +141,52 @@ func (s historyPages) targetNamed(r *http.Request, text string) (string, error) 
 	return company.ID.String(), err
 }
 
+// memberNamed finds the member with an address, whose membership may have ended, for a person who manages members.
+func (s historyPages) memberNamed(r *http.Request, text string) (id domain.MemberID, found bool, err error) {
+	at := edge.CallOf(r).Session
+	if !domain.ValidEmail(text) || !at.Role.Allows(domain.OrganizationAdmin) {
+		return id, false, nil
+	}
+	m, found, err := s.Store.MemberAt(r.Context(), at.Organization, domain.EmailSHA256(text))
+	return m.ID, found, err
+}
+
+// actorsNamed returns the actors that a text names: the operator, the service, a key, or a member by id or address. To a
+// person who manages members, a member's keys act for the member. It returns nil if the text names no actor.
+func (s historyPages) actorsNamed(r *http.Request, text string) ([]string, error) {
+	member, err := domain.ParseID[domain.MemberID](text)
+	if err != nil {
+		if actor := domain.ParseActor(text); actor.Kind() == domain.ActorKey || !actor.Judged() {
+			return []string{text}, nil
+		}
+		var found bool
+		if member, found, err = s.memberNamed(r, text); !found || err != nil {
+			return nil, err
+		}
+	}
+	actors, at := []string{member.String()}, edge.CallOf(r).Session
+	if !at.Role.Allows(domain.OrganizationAdmin) {
+		return actors, nil
+	}
+	keys, err := s.Store.Keys(r.Context(), at.Organization)
+	for _, key := range keys {
+		if key.Member == member {
+			actors = append(actors, key.ID.String())
+		}
+	}
+	return actors, err
+}
+
 // newEvents answers the rows of events since a page was made, for a script that polls. If there are no new events, only
 // the session is read. If there are more than a page has, the newest are answered.
 func (s historyPages) newEvents(r *http.Request) (any, error) {
 	c, asked, question := edge.CallOf(r), edge.NewQuery(r), query.AuditQuestion{Limit: historyRows}
 	question.Action, question.Target = action.ReadAuditFilter(asked)
+	actors, err := s.actorsNamed(r, r.URL.Query().Get("author"))
+	if err != nil {
+		return nil, err
+	}
+	question.Actors = actors
 	question.After = asked.Int("after", 0, strictjson.MaxInteger, strictjson.Required)
 	if err := edge.Invalid(asked.Wrong()); err != nil {
 		return nil, err
@@ -201,6 +243,9 @@ func (s historyPages) happened(ctx context.Context, c *edge.Call, events []query
 		}
 		if e.Reason != nil {
 			h.Reason = *e.Reason
+		}
+		if strings.HasPrefix(h.Action, "member.") {
+			_ = json.Unmarshal(e.Details, &h.Change) // other members than these are left out
 		}
 		if r, ok := versions[e.Subject]; ok {
 			h.TargetName, h.TargetVersion = r.DocumentReference, r.Version

@@ -52,8 +52,8 @@ func (f consoleFrame) PageOf(id string) string {
 // author is the actor of an event, with its page if the role may see it.
 type author struct{ Actor, Name, Page string }
 
-// Author returns an actor by its text and by the name that people know it by, which may be empty.
-func (f consoleFrame) Author(actor, name string) author {
+// Acted returns an actor by its text and by the name that people know it by, which may be empty.
+func (f consoleFrame) Acted(actor, name string) author {
 	switch actor {
 	case "operator":
 		name = f.C["Operator"].(string)

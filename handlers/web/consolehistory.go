@@ -12,6 +12,8 @@ type History struct {
 	Events         []Happened
 	Actions        []string // all actions
 	Action, Target string   // the filter, as typed
+	Author         string   // the filter, as typed
+	UnknownAuthor  bool     // as Unknown
 	Unknown        bool     // nothing has the typed name, so the events are not filtered by it
 	Older          string   // address of the earlier events; may be empty
 	Export         string   // address of the bundle for auditors; empty if the role may not export
@@ -26,8 +28,9 @@ type Happened struct {
 	Target, TargetName string // an id, and what people call it, which may be empty
 	TargetVersion      int32  // of a record
 	Actor, ActorName   string
-	Gone               bool   // the target is deleted
-	Reason             string // of a revocation; may be empty
+	Gone               bool                           // the target is deleted
+	Reason             string                         // of a revocation; may be empty
+	Change             struct{ Role, Status *string } // of a member, after the event
 	Sequence           int64
 }
 

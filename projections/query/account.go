@@ -111,6 +111,17 @@ func (s OrganizationReader) Member(
 		pgx.RowToStructByPos[domain.Member], findMember, organization.Shard(), organization, id)
 }
 
+// MemberAt finds the membership of an address by its hash (domain.EmailSHA256): the present one, otherwise the one that
+// ended last. It returns false if the address never had any.
+func (s OrganizationReader) MemberAt(
+	ctx context.Context, organization domain.OrganizationID, emailSHA256 [32]byte,
+) (domain.Member, bool, error) {
+	return statement.First(
+		ctx, s.Pool, "find the member of an address", pgx.RowToStructByPos[domain.Member], memberAt, organization.Shard(),
+		organization, emailSHA256[:],
+	)
+}
+
 // UnknownInvitation returns the error for every code without an invitation.
 func UnknownInvitation() *domain.Error {
 	return domain.Refuse(domain.NotFound, "There is no such invitation; ask for another.")
@@ -140,6 +151,7 @@ const (
 
 var (
 	pageOfMembers  = cluster.SQL(memberRow + `m.member_id > $3 ORDER BY m.member_id LIMIT $4`)
+	memberAt       = cluster.SQL(memberRow + `m.email_sha256 = $3 ORDER BY m.status = 'ended', m.member_id DESC LIMIT 1`)
 	findMember     = cluster.SQL(memberRow + `m.member_id = $3`)
 	findInvitation = cluster.SQL(memberRow + `m.invitation_sha256 = $3`)
 	findAddresses  = cluster.SQL(`SELECT m.member_id, t.body FROM {members} m

@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
@@ -41,6 +42,7 @@ type AuditQuestion struct {
 	Forward bool
 	Action  domain.EventType // empty: any
 	Target  string           // an event's subject; empty: any
+	Actors  []string         // nil: any
 	Limit   int
 	Offset  int // number of matching events to skip
 }
@@ -55,13 +57,13 @@ type AuditPage struct {
 	More   bool
 }
 
-// AuditDepth is the number of events that a page of registrations searches. The index by action does not contain
-// registrations, because most events are registrations.
+// AuditDepth is the number of events that a page of registrations, or of some actors, searches. The index by action does
+// not contain registrations, because most events are registrations.
 const AuditDepth = 10_000
 
 // AuditEvents reads an organization's history. It is the log itself, whose sequences have no gap: without a filter a
 // page is a range. For an action or a target, pages are ranges of an index, so a rare one costs as much as a frequent
-// one; only registrations without a target are found by searching at most AuditDepth events. The caller must refuse a
+// one; only registrations without a target, and events of some actors, are found by searching at most AuditDepth events. The caller must refuse a
 // bound beyond the history (Total).
 func (s HistoryReader) AuditEvents(ctx context.Context, a domain.Access, q AuditQuestion) (AuditPage, error) {
 	return readMuch(ctx, s.reader, a, func(from source) (AuditPage, error) {
@@ -88,6 +90,8 @@ func auditEvents(ctx context.Context, from source, a domain.Access, q AuditQuest
 	}
 	depth := high - low
 	switch {
+	case q.Actors != nil: // which no index has
+		depth = AuditDepth
 	case q.Target == "" && q.Action == "" && q.Forward:
 		low, depth, q.Offset = low+int64(q.Offset), int64(q.Limit), 0
 	case q.Target == "" && q.Action == "":
@@ -133,7 +137,8 @@ const auditOrder, auditOrderForward = ` ORDER BY sequence DESC LIMIT $5 OFFSET $
 const (
 	auditOfRegistrations = auditRange + ` AND type = $8`
 	auditOfAction        = auditRange + ` AND type <> 'integrity.registered' AND type = $8`
-	auditOfTarget        = auditRange + ` AND type <> 'integrity.registered' AND subject = $8 AND ($9 = '' OR type = $9)`
+	auditOfTarget        = auditRange + ` AND type <> 'integrity.registered' AND subject = $8 AND ($9 = '' OR type = $9)` + auditByTarget
+	auditByTarget        = ` AND ($11::text[] IS NULL OR actor = ANY($11))`
 
 	// The registration of a record, which the index leaves out. A healed record's event is in the index. $10 is the
 	// record's public id.
@@ -141,7 +146,7 @@ const (
 		FROM (SELECT position FROM {versions} WHERE shard = $1 AND public_id = $10 AND organization_id = $2 AND record_id IS NOT NULL OFFSET 0) i
 		JOIN LATERAL (` + auditColumns + ` FROM {events} AS events
 			WHERE shard = $1 AND position >= i.position AND position <= i.position ORDER BY position LIMIT 1) e ON true
-		WHERE e.type = 'integrity.registered' AND e.sequence > $3 AND e.sequence <= $4 AND ($9 = '' OR e.type = $9)`
+		WHERE e.type = 'integrity.registered' AND e.sequence > $3 AND e.sequence <= $4 AND ($9 = '' OR e.type = $9)` + auditByTarget
 )
 
 // auditAbout returns the events about one target: as many as a page needs from the index, and the registration.
@@ -164,13 +169,24 @@ func auditStatement(a domain.Access, q AuditQuestion, low, high int64) (string, 
 		if id, ok := domain.ParsePublicID(q.Target); ok {
 			record = &id
 		}
-		return auditAbout(order, direction), append(arguments, q.Target, string(q.Action), record)
+		return auditAbout(order, direction), append(arguments, q.Target, string(q.Action), record, q.Actors)
 	case q.Action == domain.RecordRegistered:
-		return cluster.SQL(auditOfRegistrations + order), append(arguments, string(q.Action))
+		arguments = append(arguments, string(q.Action))
+		return auditBy(q.Actors, auditOfRegistrations, order, arguments)
 	case q.Action != "":
-		return cluster.SQL(auditOfAction + order), append(arguments, string(q.Action))
+		arguments = append(arguments, string(q.Action))
+		return auditBy(q.Actors, auditOfAction, order, arguments)
 	}
-	return cluster.SQL(auditRange + order), arguments
+	return auditBy(q.Actors, auditRange, order, arguments)
+}
+
+// auditBy restricts a statement to some actors, unless they are nil.
+func auditBy(actors []string, sql, order string, arguments []any) (string, []any) {
+	if actors != nil {
+		arguments = append(arguments, actors)
+		sql += fmt.Sprintf(` AND actor = ANY($%d)`, len(arguments))
+	}
+	return cluster.SQL(sql + order), arguments
 }
 
 func scanAuditEvent(row pgx.CollectableRow) (AuditEvent, error) {

@@ -14,7 +14,7 @@ func TestStatementsAreAimed(t *testing.T) {
 	clustertest.Aimed(t, map[string]string{
 		"history": cluster.SQL(auditRange + auditOrder), "registrations": cluster.SQL(auditOfRegistrations + auditOrder),
 		"action": cluster.SQL(auditOfAction + auditOrderForward),
-		"target": auditAbout(auditOrder, "DESC"), "first_actor": firstActor, "last_actor": lastActor,
+		"target": auditAbout(auditOrder, "DESC"), "author": byActors(auditRange), "member_at": memberAt, "first_actor": firstActor, "last_actor": lastActor,
 		"sequence_at": sequenceAt, "all_before": allBefore, "as_of": loadAsOf,
 		"records": listRecords(feedBackwards), "records_end": cluster.SQL(feedBackwards + lastRow), "document": findDocument,
 		"document_versions": listRecords(documentBackwards), "versions_end": cluster.SQL(documentBackwards + lastRow),

@@ -69,7 +69,7 @@ func TestAdministrationLooksUpKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"members": pageOfMembers, "addresses": findAddresses, "names": findNames, "member": findMember, "invitation": findInvitation,
+		"members": pageOfMembers, "addresses": findAddresses, "names": findNames, "member": findMember, "member_at": memberAt, "invitation": findInvitation,
 		"keys": pageOfKeys, "living_keys": livingKeys, "key": findKey, "grants": keyGrants,
 		"grants_among": grantsAmong, "month": findMonthlyUse, "backfill": findBackfill, "backfilled": findBackfilled,
 		"domains": findPublisherDomains, "publisher_name": findPublisherName, "owners": ownersBeside, "member_keys": memberKeys,
@@ -126,6 +126,16 @@ func TestConsoleLooksUpKeys(t *testing.T) {
 	}
 }
 
+// byActors is a statement of the history for some actors.
+func byActors(sql string) string {
+	arguments := make([]any, 7)
+	if sql == auditOfAction {
+		arguments = append(arguments, "")
+	}
+	sql, _ = auditBy([]string{"operator"}, sql, auditOrder, arguments)
+	return sql
+}
+
 // TestHistoryLooksUpKeys checks the statements on an organization's history, on its feed and on a month's consumption:
 // each reads a range of its own index.
 func TestHistoryLooksUpKeys(t *testing.T) {
@@ -143,6 +153,8 @@ func TestHistoryLooksUpKeys(t *testing.T) {
 		"action_forward": {cluster.SQL(auditOfAction + auditOrderForward), "events_action"},
 		"target":         {auditAbout(auditOrder, "DESC"), "events_target"},
 		"target_forward": {auditAbout(auditOrderForward, "ASC"), "events_target"},
+		"author":         {byActors(auditRange), "events_shard_organization_id_sequence_key"},
+		"author_action":  {byActors(auditOfAction), "events_action"},
 		"first_actor":    {firstActor, "events_target"},
 		"last_actor":     {lastActor, "events_target"},
 		"sequence_at":    {sequenceAt, "events_shard_organization_id_sequence_key"},
