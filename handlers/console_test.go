@@ -283,8 +283,8 @@ func TestKnownBrowserIsMailedMore(t *testing.T) {
 		strings.Contains(cookie, base64.RawURLEncoding.EncodeToString(hash[:])) {
 		t.Errorf("the cookie of the known browser is %q", cookie)
 	}
-	p.press("/en/console/security/sign-out-everywhere").leads("/en/console/sign-in")
-	p.press("/en/console/sign-out").leads("/en/console/sign-in")
+	p.press("/en/console/security/sign-out-everywhere").leads("/en/console/sign-in?said=signed-out")
+	p.press("/en/console/sign-out").leads("/en/console/sign-in?said=signed-out")
 	if p.cookies[known] != cookie {
 		t.Fatal("the browser is no longer known after signing out")
 	}
@@ -504,17 +504,17 @@ func TestSessionsEnd(t *testing.T) {
 		t.Fatalf("sessions %v", ids)
 	}
 	for _, id := range ids { // another member's sessions are neither confirmed nor ended
-		stranger.press("/en/console/security/sessions/" + id + "/end").leads("/en/console/security")
+		stranger.press("/en/console/security/sessions/" + id + "/end").leads("/en/console/security?said=session-ended#sessions")
 	}
 	first.visit("/en/console").says(http.StatusOK)
-	first.press("/en/console/security/sessions/" + ids[1] + "/end").leads("/en/console/security")
+	first.press("/en/console/security/sessions/" + ids[1] + "/end").leads("/en/console/security?said=session-ended#sessions")
 	second.visit("/en/console").leads(sessionEnded)
-	first.press("/en/console/security/sessions/" + ids[0] + "/end").leads("/en/console/sign-in")
+	first.press("/en/console/security/sessions/" + ids[0] + "/end").leads("/en/console/sign-in?said=signed-out")
 	first.visit("/en/console").leads("/en/console/sign-in")
 
 	s.owner("DELETE FROM console_links")
 	first, second = s.signedIn(member.Email), s.signedIn(member.Email)
-	first.press("/en/console/security/sign-out-everywhere").leads("/en/console/sign-in")
+	first.press("/en/console/security/sign-out-everywhere").leads("/en/console/sign-in?said=signed-out")
 	second.visit("/en/console").leads(sessionEnded)
 	stranger.visit("/en/console").says(http.StatusOK)
 

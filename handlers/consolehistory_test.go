@@ -539,12 +539,12 @@ func TestHistoryIsFilteredByName(t *testing.T) {
 			t.Errorf("%s did what others did: %s", text, a.body)
 		}
 	}
-	a := owner.visit(historyPage+"?author=leaver@example.com&action=company.created&target=third").says(http.StatusOK)
+	a := owner.visit(historyPage + "?author=leaver@example.com&action=company.created&target=third").says(http.StatusOK)
 	if n := strings.Count(string(a.body), rows); n != 1 || contains(a.body, none) {
 		t.Errorf("%d companies of this reference: %s", n, a.body)
 	}
 	owner.visit(historyPage+"?author=operator").says(http.StatusOK, "company-1")
-	if a := viewer.visit(historyPage + "?author=" + member.ID.String()).says(http.StatusOK, "third"); contains(a.body, "fourth") {
+	if a := viewer.visit(historyPage+"?author="+member.ID.String()).says(http.StatusOK, "third"); contains(a.body, "fourth") {
 		t.Error("a viewer learns whose key it is")
 	}
 	for _, text := range []string{"nobody@example.com", "a%20b"} {

@@ -35,7 +35,7 @@ func TestSessionEndsWhileAFormTravels(t *testing.T) {
 			must(s.service, &domain.ChangeMember{Origin: s.org.Operator(), Member: id, Status: new(domain.MemberDisabled)})
 		},
 		"session": func(p *guest, _ domain.MemberID) {
-			p.press("/en/console/security/sign-out-everywhere").leads("/en/console/sign-in")
+			p.press("/en/console/security/sign-out-everywhere").leads("/en/console/sign-in?said=signed-out")
 		},
 	} {
 		t.Run(what, func(t *testing.T) {

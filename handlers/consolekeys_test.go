@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 )
 
 var (
@@ -70,7 +71,8 @@ func TestConsoleKeys(t *testing.T) {
 	made := p.sendForm(page+"/new", "name", "worker", "scopes", "integrity:read", "scopes", "integrity:write",
 		"companies", "company-1",
 		"source", "billing", "networks", "127.0.0.1\r\n::1/128", "maxVersionStep", "3", "expiresAt", last).says(
-		http.StatusOK, "shows the key once", "curl",
+		http.StatusOK, "shows the key once", "curl", "Scopes: <code>integrity:read</code> <code>integrity:write</code>",
+		"Companies: <code>company-1</code>", "cannot be changed later", `/developers" target="_blank"`,
 	)
 	text := string(keyText.FindSubmatch(made.body)[1])
 	id, err := domain.ParseID[domain.KeyID](string(keyPath.FindSubmatch(made.body)[1]))
@@ -95,6 +97,18 @@ func TestConsoleKeys(t *testing.T) {
 			t.Errorf("%s shows the key again", path)
 		}
 	}
+
+	// The last use is shown to the minute, as it is stored, and never before the creation of the key.
+	s.owner("INSERT INTO api_key_uses (shard, key_id, last_used_at) SELECT shard, key_id, date_trunc('minute', created_at) " +
+		"FROM api_keys ON CONFLICT (shard, key_id) DO UPDATE SET last_used_at = excluded.last_used_at")
+	shortly := key.CreatedAt.UTC().Format("15:04") + " UTC"
+	for _, path := range []string{page, own} {
+		p.visit(path).says(
+			http.StatusOK, `<time datetime="`+evidence.FormatTime(key.CreatedAt)+`" title="`, shortly+`" data-minute>`,
+			"known to the minute",
+		)
+	}
+	p.visit(page+"/new").says(http.StatusOK, "Only register versions", `data-ticks="integrity:write"`)
 
 	// The name can change, and the key can only be made to end earlier.
 	p.press(own+"/rename", "name", "other").leads(own + "?said=key-name")

@@ -270,6 +270,7 @@ func TestOwnersNeedRecentProof(t *testing.T) {
 	owner.visit(membersPage).says(http.StatusOK, `value="owner"`)
 	owner.press(membersPage, "email", "x@example.com", "role", "owner").says(
 		http.StatusForbidden, "/en/console/prove?to="+url.QueryEscape(membersPage), `target="_blank"`, `value="x@example.com"`,
+		"/en/console/prove?to="+url.QueryEscape("/en/console/prove/done"),
 		`value="owner" required checked`,
 	)
 	proves(owner.press(path+"/role", "role", "viewer"))
@@ -286,7 +287,9 @@ func TestOwnersNeedRecentProof(t *testing.T) {
 	owner.press(membersPage+"/"+viewer.ID.String()+"/role", "role", "analyst").leads(
 		membersPage + "/" + viewer.ID.String(),
 	)
+	proves(owner.visit("/en/console/prove/done"))
 	owner = s.signedIn(s.org.Email)
+	owner.visit("/en/console/prove/done").says(http.StatusOK, "Go back to your other tab")
 	for page, fresh := range map[string]string{
 		membersPage: `value="owner"`, path: path + "/role", membersPage + "/" + viewer.ID.String(): `value="owner"`,
 		"/en/console/security": `data-new-passkey`,

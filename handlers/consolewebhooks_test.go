@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/handlers"
 	"integrityledger/handlers/wire"
+	"integrityledger/projections/queue/webhooks"
 )
 
 const webhooksPath = "/en/console/webhooks"
@@ -30,7 +32,14 @@ func TestConsoleWebhooks(t *testing.T) {
 	p, analyst := s.signedIn(s.org.Email), s.signedIn("ana@example.com")
 	second := s.Company(t, s.org, "company-2")
 	p.visit(webhooksPath).says(http.StatusOK, "There is no destination")
-	p.visit(webhooksPath+"/new").says(http.StatusOK, "company-1", "company-2", "integrity.registered")
+	p.visit(webhooksPath+"/new").says(http.StatusOK, "company-1", "company-2", "integrity.registered", "An https URL that")
+	reach := *s
+	for words, policy := range map[string]webhooks.EgressPolicy{
+		"in this demo, an http or https URL of": {Loopback: true}, "to every address, also unencrypted": {Insecure: true},
+	} {
+		reach.service = s.second(options{config: func(c *handlers.Config) { c.Egress = policy }})
+		(&guest{&reach, p.cookies}).visit(webhooksPath+"/new").says(http.StatusOK, words)
+	}
 
 	fill := func(fields ...string) url.Values {
 		values := url.Values{}
@@ -116,6 +125,13 @@ func TestConsoleWebhooks(t *testing.T) {
 	p.visit(page+"/deliveries/"+delivery).says(
 		http.StatusOK, "<dd>500</dd>", "<dd>42 ms</dd>", "<code>&lt;b&gt;\ufffd\ufffd\n\ufffd</code>",
 	)
+	for _, reason := range []string{"CONNECTION_FAILED", "DNS_FAILED", "TLS_FAILED", "TIMEOUT", "HTTP_STATUS", "SECRET_UNREADABLE"} {
+		s.owner(`UPDATE webhook_deliveries SET reason = '` + reason + `'`)
+		for _, path := range []string{page, page + "/deliveries/" + delivery} {
+			p.visit(path).says(http.StatusOK, "<code>"+reason+`</code><br><span class="hint">`)
+		}
+	}
+	s.owner(`UPDATE webhook_deliveries SET reason = ''`)
 	analyst.visit(page + "/deliveries/" + delivery).says(http.StatusForbidden)
 	p.visit(page + "/deliveries/dlv_x").says(http.StatusNotFound)
 	submit(page + "/deliveries/" + delivery + "/redeliver").leads(page + "?said=redelivered#deliveries")

@@ -174,6 +174,11 @@ func (s *Console) proofOf(r *http.Request, page string) string {
 	return web.Path(edge.Language(r), web.ConsoleRoot+"/prove") + "?to=" + url.QueryEscape(page)
 }
 
+// proveInTab returns the page for a proof of identity in a new tab, so that no input is lost in the present one.
+func (s *Console) proveInTab(r *http.Request) string {
+	return s.proofOf(r, web.Path(edge.Language(r), web.ConsoleRoot+"/prove/done"))
+}
+
 var errProofNeeded = domain.Refuse(domain.InvalidState, "The last proof of identity is too old.")
 
 // Onward turns refusals that only the console has into the way on: a redirect, or for a script the address of a page.
@@ -332,8 +337,10 @@ func (s *Console) Endpoints() []edge.Endpoint {
 	both(edge.Get, "/security", safety.security, in)
 	both(edge.Post, "/security/sessions/{sessionId}/end", safety.endSession, act)
 	both(edge.Post, "/security/sign-out-everywhere", safety.signOutEverywhere, act)
+	both(edge.Get, "/security/passkeys/{passkeyId}/remove", safety.removePasskeyPage, in)
 	both(edge.Post, "/security/passkeys/{passkeyId}/remove", safety.removePasskey, act)
 	both(edge.Get, "/prove", safety.provePage, in)
+	both(edge.Get, "/prove/done", safety.proved, in)
 	both(edge.Post, "/prove", safety.proveByMail, act)
 	historyPages{s}.endpoints(both)
 	if s.provider() != "" {
@@ -435,7 +442,7 @@ func (s *Console) problem(r *http.Request, err error) (web.Problem, int, error) 
 		return web.Problem{}, 0, nil
 	}
 	if errors.Is(err, errProofNeeded) {
-		return web.Problem{Prove: s.proofOf(r, r.URL.EscapedPath())}, http.StatusForbidden, nil
+		return web.Problem{Prove: s.proveInTab(r)}, http.StatusForbidden, nil
 	}
 	refused := edge.Refusal(err)
 	unrelated := []domain.Code{

@@ -80,7 +80,10 @@ func (s keyPages) viewKeys(ctx context.Context, c *edge.Call, keys ...query.Gran
 			Member: members[k.Member].Email,
 			Actor:  k.CreatedBy.String(), ActorName: members[k.CreatedBy.Member()].Email, CreatedAt: k.CreatedAt,
 			ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt,
-			LastUsedAt: k.LastUsedAt, Networks: k.AllNetworks(), MaxVersionStep: k.MaxVersionStep, State: "active",
+			Networks: k.AllNetworks(), MaxVersionStep: k.MaxVersionStep, State: "active",
+		}
+		if k.LastUsedAt != nil { // cut to the minute, in which the key may have been created
+			v.LastUsedAt = new(later(*k.LastUsedAt, k.CreatedAt))
 		}
 		if k.Source != nil {
 			v.Source = *k.Source
@@ -102,6 +105,13 @@ func (s keyPages) viewKeys(ctx context.Context, c *edge.Call, keys ...query.Gran
 			(members[k.Member].Role != domain.Owner || c.Session.Role == domain.Owner)
 		return v
 	}), err
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 // warningsOf returns what keeps a working key from what its scopes promise.
@@ -259,6 +269,7 @@ func (s keyPages) showMade(r *http.Request, shown web.MadeKey, made action.MadeK
 	shown.ID, shown.Key, shown.ExpiresAt = made.ID.String(), made.Text, made.ExpiresAt
 	// The key exists, and only this answer shows its text, so a failure here must not hide it.
 	if key, err := s.Store.KeyOf(r.Context(), made.Organization, made.ID); err == nil {
+		shown.Scopes, shown.Companies = key.Scopes, key.Companies
 		shown.NoCompany = warningsOf(key, edge.CallOf(r).Session.Role).NoCompany
 	}
 	return consolePageOf(s.site.MadeKey(shown))

@@ -51,7 +51,7 @@ func (s memberPages) members(r *http.Request) (any, error) {
 func (s memberPages) showMembers(r *http.Request, shown web.Members, failed error) (edge.Response, error) {
 	status, refused := http.StatusOK, edge.Refusal(failed)
 	if errors.Is(failed, errProofNeeded) {
-		shown.Problem.Prove, status = s.proveFirst(r, "/members"), http.StatusForbidden
+		shown.Problem.Prove, status = s.proveInTab(r), http.StatusForbidden
 	} else if failed != nil {
 		if shown.Refused, status = refusedWord(refused); status == 0 {
 			return edge.Response{}, failed
@@ -171,6 +171,7 @@ func (s memberPages) inviteAgain(r *http.Request) (any, error) {
 func (s memberPages) showInvited(r *http.Request, command *domain.InviteMember, code string) (any, error) {
 	shown := web.Members{Invited: command.Outcome.Email}
 	if code != "" {
+		shown.Local = s.local()
 		shown.Link = action.InvitationURL(s.BaseURL, edge.Language(r), code)
 	}
 	return s.showMembers(r, shown, nil)
@@ -201,7 +202,7 @@ func (s memberPages) showMember(
 		Invites: !s.NoInvitations && m.Email != "", Unverified: !s.InvitationsAreMailed(),
 	}
 	if errors.Is(failed, errProofNeeded) {
-		shown.Problem.Prove, status = s.proveFirst(r, "/members/"+m.ID.String()), http.StatusForbidden
+		shown.Problem.Prove, status = s.proveInTab(r), http.StatusForbidden
 	} else if failed != nil {
 		if shown.Refused, status = refusedWord(refused); status == 0 {
 			return edge.Response{}, failed

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"time"
 
 	"integrityledger/domain"
 	"integrityledger/handlers/edge"
@@ -124,9 +125,7 @@ func (s securityPages) security(r *http.Request) (any, error) {
 	}
 	return consolePageOf(s.site.Security(web.Security{
 		Console: s.frameOf(r, "security"),
-		Keys: wire.Each(passkeys, func(p session.NamedPasskey) web.Passkey {
-			return web.Passkey{ID: p.ID.String(), Name: p.Name, AddedAt: p.CreatedAt, UsedAt: p.LastUsedAt}
-		}),
+		Keys:    wire.Each(passkeys, viewPasskey),
 		Sessions: wire.Each(sessions, func(at session.Session) web.SessionView {
 			return web.SessionView{
 				ID: at.ID.String(), UserAgent: at.UserAgent, Since: at.CreatedAt, UsedAt: at.UsedAt, Own: at.ID == c.Session.ID,
@@ -134,6 +133,37 @@ func (s securityPages) security(r *http.Request) (any, error) {
 		}),
 		MaxName: domain.MaxNameLength, Prove: s.proveFirst(r, "/security"),
 	}))
+}
+
+// addingTakes is longer than the time between the event of a new passkey and the first counter of its authenticator,
+// which is stored like a use.
+const addingTakes = 10 * time.Second
+
+func viewPasskey(p session.NamedPasskey) web.Passkey {
+	v := web.Passkey{ID: p.ID.String(), Name: p.Name, AddedAt: p.CreatedAt}
+	if p.LastUsedAt != nil && p.LastUsedAt.Sub(p.CreatedAt) > addingTakes {
+		v.UsedAt = p.LastUsedAt
+	}
+	return v
+}
+
+// removePasskeyPage explains the effect of removing a passkey before it is done, and asks for the proof of identity
+// first.
+func (s securityPages) removePasskeyPage(r *http.Request) (any, error) {
+	if err := s.recentlyProved(r); err != nil {
+		return nil, err
+	}
+	c, id := edge.CallOf(r), edge.PathID(r, "passkeyId", domain.ParseID[domain.PasskeyID])
+	list, err := s.Sessions.Passkeys(r.Context(), c.Session.Organization, c.Session.Member)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range list {
+		if p.ID == id {
+			return consolePageOf(s.site.RemovePasskey(s.frameOf(r, "passkey-remove"), viewPasskey(p)))
+		}
+	}
+	return onward(r, "/security"), nil
 }
 
 // removePasskey removes a passkey of the person.
@@ -148,9 +178,9 @@ func (s securityPages) removePasskey(r *http.Request) (any, error) {
 	s.console.made.forget()
 	own, err := s.ownPasskeys(r.Context(), edge.CallOf(r))
 	if err != nil || own {
-		return onward(r, "/security"), err
+		return onward(r, saying("/security", "passkey-removed")), err
 	}
-	return onward(r, "/security", s.consoleCookie(passkeyCookie, "", 0)), nil
+	return onward(r, saying("/security", "passkey-removed"), s.consoleCookie(passkeyCookie, "", 0)), nil
 }
 
 // endSession ends a session of the person, possibly this one.
@@ -162,7 +192,7 @@ func (s securityPages) endSession(r *http.Request) (any, error) {
 	if id == session.ID {
 		return s.signedOut(r), nil
 	}
-	return onward(r, "/security"), nil
+	return onward(r, saying("/security#sessions", "session-ended")), nil
 }
 
 func (s securityPages) signOutEverywhere(r *http.Request) (any, error) {
@@ -189,6 +219,14 @@ func (s securityPages) provePage(r *http.Request) (any, error) {
 	}
 	body, err := s.site.Prove(shown)
 	return consolePageOf(body, err, s.returnCookieTo(edge.CallOf(r).Session.Member, shown.To))
+}
+
+// proved sends a person who has given a proof in a new tab back to the other one.
+func (s securityPages) proved(r *http.Request) (any, error) {
+	if err := s.recentlyProved(r); err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.Message(s.frameOf(r, "proved")))
 }
 
 // proveByMail mails a link to the member's own address; signing in with it is a proof of identity.

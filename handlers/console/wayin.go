@@ -97,7 +97,14 @@ func (s door) printInTerminal(r *http.Request) (any, error) {
 		shown.Invalid, shown.Typed = true, edge.Form(r).Get("email")
 		return refusedForm(s.site.SignIn(shown))
 	}
-	return s.printLink(r, address, "/sign-in", "terminal")
+	said, resp, err := s.printLink(r, address, "terminal")
+	if said == "" {
+		return resp, err
+	}
+	shown := s.signInFrame(r)
+	shown.Path, shown.Said, shown.Typed = web.ConsoleRoot+"/sign-in", said, address
+	s.withoutMail(r, &shown, address)
+	return consolePageOf(s.site.SignIn(shown))
 }
 
 // printProof prints a fresh link for the signed-in member, and returns to the page that asks for the proof.
@@ -107,22 +114,27 @@ func (s door) printProof(r *http.Request) (any, error) {
 		return nil, domain.Refuse(domain.InvalidState, "No link can be printed for this member.")
 	}
 	to := consolePage(edge.Language(r), edge.Form(r).Get("to"))
-	return s.printLink(r, address, "/prove?to="+url.QueryEscape(to), "terminal-own")
+	said, resp, err := s.printLink(r, address, "terminal-own")
+	if said == "" {
+		return resp, err
+	}
+	return onward(r, saying("/prove?to="+url.QueryEscape(to), said)), nil
 }
 
-// printLink prints a link in the terminal, and returns to a page with a message. Only a person at the machine of the
-// service may ask for it.
-func (s door) printLink(r *http.Request, address, page, said string) (any, error) {
+// printLink prints a link in the terminal and returns the name of the message that says so: done, or another. Only a
+// person at the machine of the service may ask for it: otherwise the name is empty, and the response says why.
+func (s door) printLink(r *http.Request, address, done string) (said string, resp edge.Response, err error) {
 	if !s.atMachine(r) {
-		return s.fromOtherSite(r)
+		resp, err = s.fromOtherSite(r)
+		return "", resp, err
 	}
 	if limit := s.printed.Count(edge.PeerAddress(r), edge.CallOf(r).Start); limit.Used > limit.Max {
-		return onward(r, saying(page, "terminal-later")), nil
+		return "terminal-later", resp, nil
 	}
 	if err := s.PrintLink(r.Context(), edge.Language(r), address); err != nil {
-		return nil, err
+		return "", resp, err
 	}
-	return onward(r, saying(page, said)), nil
+	return done, resp, nil
 }
 
 // returnCookieTo makes the browser remember, while a link is valid, the page that asked a member for a proof.

@@ -89,7 +89,7 @@ func (s webhookPages) showNewWebhook(
 		Console: s.frameOf(r, "webhook-new"), Form: typed, Known: webhookTypes(), More: more,
 		MaxDescription: domain.MaxWebhookDescription,
 	}
-	shown.Form.Problem, shown.Form.Local = problem, s.couldSendLocally()
+	shown.Form.Problem, shown.Form.Local, shown.Form.Reach = problem, s.couldSendLocally(), s.reach()
 	shown.Companies = wire.Each(list, func(c query.AuthorizedCompany) web.AuthorizedCompany {
 		return web.AuthorizedCompany{
 			ID: c.ID.String(), Reference: c.Reference, Authorized: slices.Contains(companies, c.ID.String()),
@@ -103,6 +103,18 @@ func (s webhookPages) showNewWebhook(
 // loopback.
 func (s webhookPages) couldSendLocally() bool {
 	return s.local() && !s.Egress.Insecure
+}
+
+// reach names the addresses that the settings of the service let it send to.
+func (s webhookPages) reach() string {
+	switch {
+	case s.Egress.Insecure:
+		return "Anywhere"
+	case s.Egress.Loopback:
+		return "ThisComputer"
+	default:
+		return "Internet"
+	}
 }
 
 func readWebhookForm(values url.Values) web.WebhookForm {
@@ -178,7 +190,7 @@ func (s webhookPages) showWebhook(r *http.Request, typed *web.WebhookForm, refus
 		}
 	}
 	shown.Form = *typed
-	shown.Form.Problem, shown.Form.Local = problem, s.couldSendLocally()
+	shown.Form.Problem, shown.Form.Local, shown.Form.Reach = problem, s.couldSendLocally(), s.reach()
 	companies, more, err := s.Store.AuthorizedCompanies(
 		ctx, c.Access.Organization, id, validReference(q.Get("company")), choiceCompanies,
 	)
@@ -274,7 +286,8 @@ func (s webhookPages) deliveriesNow(r *http.Request) (any, error) {
 	return struct {
 		Rows    string `json:"rows"`
 		Pending bool   `json:"pending"` // at least one row is
-	}{string(rows), shown.Pending}, err
+		Failing bool   `json:"failing"` // the destination has only failures
+	}{string(rows), shown.Pending, destination.FailingSince != nil}, err
 }
 
 // deliveryPage shows what a delivery sent and what the receiver answered.

@@ -143,13 +143,26 @@ func (f consoleFrame) Moment(at any) moment {
 	default:
 		return moment{}
 	}
-	return moment{evidence.FormatTime(t), shortDate(f.Language, t)}
+	return moment{At: evidence.FormatTime(t), Text: shortDate(f.Language, t)}
+}
+
+// Minute is Moment without the seconds, for times that are known to the minute.
+func (f consoleFrame) Minute(at any) moment {
+	m := f.Moment(at)
+	if i := strings.LastIndexByte(m.Text, ':'); i > 0 {
+		m.Text = m.Text[:i] + " UTC"
+	}
+	m.ToMinute = true
+	return m
 }
 
 // Text dereferences a text that may be null, for index, which accepts no pointers.
 func (consoleFrame) Text(text string) string { return text }
 
-type moment struct{ At, Text string }
+type moment struct {
+	At, Text string
+	ToMinute bool
+}
 
 // Tell returns the message about the last action if its name is one of names, and nil otherwise.
 func (f consoleFrame) Tell(names ...string) any {
@@ -432,4 +445,12 @@ func (s ConsolePages) Security(p Security) ([]byte, error) {
 		consoleFrame
 		Security
 	}{s.consoleFrame(p.Console), p})
+}
+
+// RemovePasskey renders the page that explains the effect of removing a passkey.
+func (s ConsolePages) RemovePasskey(c Console, key Passkey) ([]byte, error) {
+	return render(s.console, "passkey-remove.html", struct {
+		consoleFrame
+		Key Passkey
+	}{s.consoleFrame(c), key})
 }

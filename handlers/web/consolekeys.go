@@ -104,6 +104,8 @@ type MadeKey struct {
 	ExpiresAt    time.Time
 	FormerEnds   *time.Time // of a rotation
 	FormerOver   bool
+	Scopes       []domain.Scope
+	Companies    []string // references
 	KeyWarnings
 }
 

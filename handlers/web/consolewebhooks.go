@@ -26,7 +26,8 @@ type WebhookForm struct {
 	URL, Description string
 	Types            []string
 	Problem          Problem
-	Local            bool // the service is on loopback, and a setting would let it send there
+	Reach            string // what the service's settings let it send to: Internet, ThisComputer or Anywhere
+	Local            bool   // the service is on loopback, and a setting would let it send there
 }
 
 // Ticked reports whether a type is chosen.

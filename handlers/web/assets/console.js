@@ -4,9 +4,14 @@ export const all = (selector) => document.querySelectorAll(selector);
 
 // Times of a part of the page, in the reader's zone, which they name.
 const {locale} = document.querySelector("main").dataset;
+const toMinute = {
+  day: "numeric", month: "short", year: "numeric", hour: "numeric", minute: "2-digit", timeZoneName: "short",
+};
+
 export const inOwnZone = (part) => {
   for (const time of part.querySelectorAll("time[datetime]")) {
-    time.textContent = new Date(time.dateTime).toLocaleString(locale, {dateStyle: "medium", timeStyle: "long"});
+    const format = "minute" in time.dataset ? toMinute : {dateStyle: "medium", timeStyle: "long"};
+    time.textContent = new Date(time.dateTime).toLocaleString(locale, format);
   }
 };
 

@@ -45,6 +45,9 @@ const ask = async () => {
   if (response?.ok) {
     const { data } = await response.json();
     put(data.rows);
+    if (!data.failing) {
+      document.querySelector("[data-failing]")?.remove();
+    }
     if (!data.pending) {
       return;
     }
