@@ -124,8 +124,8 @@ func (s historyPages) history(r *http.Request) (any, error) {
 	return consolePageOf(s.site.History(shown))
 }
 
-// targetNamed returns the id of the company with a reference or, for a person who manages members, of the member with an
-// address. It is empty if neither exists.
+// targetNamed returns the id of the company with a reference or, for a person who manages members, of the member with
+// an address. It is empty if neither exists.
 func (s historyPages) targetNamed(r *http.Request, text string) (string, error) {
 	at := edge.CallOf(r).Session
 	if m, found, err := s.memberNamed(r, text); found || err != nil {
@@ -151,8 +151,8 @@ func (s historyPages) memberNamed(r *http.Request, text string) (id domain.Membe
 	return m.ID, found, err
 }
 
-// actorsNamed returns the actors that a text names: the operator, the service, a key, or a member by id or address. To a
-// person who manages members, a member's keys act for the member. It returns nil if the text names no actor.
+// actorsNamed returns the actors that a text names: the operator, the service, a key, or a member by id or address. To
+// a person who manages members, a member's keys act for the member. It returns nil if the text names no actor.
 func (s historyPages) actorsNamed(r *http.Request, text string) ([]string, error) {
 	member, err := domain.ParseID[domain.MemberID](text)
 	if err != nil {

@@ -329,8 +329,8 @@ func (s keyPages) endKeyByForm(r *http.Request) (any, error) { return s.changedK
 // keyOverlaps are the choices for how long a rotated key keeps working, in hours.
 func keyOverlaps() []int { return []int{0, 1, 24, 7 * 24, 30 * 24} }
 
-// rotateKeyPage explains the effect of a rotation before it is made. For a key that cannot be rotated it redirects to the
-// key's page, which offers the possible actions.
+// rotateKeyPage explains the effect of a rotation before it is made. For a key that cannot be rotated it redirects to
+// the key's page, which offers the possible actions.
 func (s keyPages) rotateKeyPage(r *http.Request) (any, error) {
 	if err := s.recentlyProved(r); err != nil {
 		return nil, err

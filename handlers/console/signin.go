@@ -312,7 +312,9 @@ func (s door) signOut(r *http.Request) (any, error) {
 }
 
 func (s *Console) signedOut(r *http.Request) edge.Response {
-	resp := onward(r, saying("/sign-in", "signed-out"), s.consoleCookie(sessionCookie, "", 0), s.consoleCookie(returnCookie, "", 0))
+	resp := onward(
+		r, saying("/sign-in", "signed-out"), s.consoleCookie(sessionCookie, "", 0), s.consoleCookie(returnCookie, "", 0),
+	)
 	resp.Header.Set("Clear-Site-Data", `"cache", "storage"`) // not cookies: other hosts' would be deleted too
 	return resp
 }

@@ -57,14 +57,14 @@ type AuditPage struct {
 	More   bool
 }
 
-// AuditDepth is the number of events that a page of registrations, or of some actors, searches. The index by action does
-// not contain registrations, because most events are registrations.
+// AuditDepth is the number of events that a page of registrations, or of some actors, searches. The index by action
+// does not contain registrations, because most events are registrations.
 const AuditDepth = 10_000
 
 // AuditEvents reads an organization's history. It is the log itself, whose sequences have no gap: without a filter a
 // page is a range. For an action or a target, pages are ranges of an index, so a rare one costs as much as a frequent
-// one; only registrations without a target, and events of some actors, are found by searching at most AuditDepth events. The caller must refuse a
-// bound beyond the history (Total).
+// one; only registrations without a target, and events of some actors, are found by searching at most AuditDepth
+// events. The caller must refuse a bound beyond the history (Total).
 func (s HistoryReader) AuditEvents(ctx context.Context, a domain.Access, q AuditQuestion) (AuditPage, error) {
 	return readMuch(ctx, s.reader, a, func(from source) (AuditPage, error) {
 		page, err := auditEvents(ctx, from, a, q)
@@ -237,8 +237,8 @@ func (s HistoryReader) Names(
 		statements)
 }
 
-// The index by target has the events about each subject in their order, so one row of it answers for a subject unless
-// other actions on the subject lie before it.
+// actorOf reads the actors of an action, of the first or the last such event about each subject. The index by target has
+// the events about each subject in their order, so one row of it answers unless other actions on the subject lie before.
 func actorOf(direction string) string {
 	return cluster.SQL(`SELECT n.subject, e.actor FROM unnest($3::text[]) AS n(subject)
 		JOIN LATERAL (SELECT actor FROM {events} WHERE shard = $1 AND organization_id = $2 AND type <> 'integrity.registered'
