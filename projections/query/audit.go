@@ -237,8 +237,8 @@ func (s HistoryReader) Names(
 		statements)
 }
 
-// actorOf reads the actors of an action, of the first or the last such event about each subject. The index by target has
-// the events about each subject in their order, so one row of it answers unless other actions on the subject lie before.
+// actorOf reads the actors of an action, of the first or the last such event about each subject. The index by target
+// has the events about each subject in their order, so one row of it answers unless other actions lie before it.
 func actorOf(direction string) string {
 	return cluster.SQL(`SELECT n.subject, e.actor FROM unnest($3::text[]) AS n(subject)
 		JOIN LATERAL (SELECT actor FROM {events} WHERE shard = $1 AND organization_id = $2 AND type <> 'integrity.registered'
