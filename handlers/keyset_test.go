@@ -95,9 +95,9 @@ func TestKeySet(t *testing.T) {
 	if k := view.KeySet; !k.Newest || *k.TreeSize != view.Checkpoint.TreeSize || *k.LeafIndex >= *k.TreeSize {
 		t.Errorf("the document says %+v", k)
 	}
-	s.trustSays("en", "The newest checkpoint, of ", "1 of 1 witnesses configured besides this service have cosigned",
+	s.trustSays("en", "The newest checkpoint, of ", "Of the witnesses that count, 1 of 1 cosigned a checkpoint",
 		view.KeySet.PayloadSHA256, "integrity verify-keys")
-	s.trustSays("es", "El operador publicó las claves el ", "1 de los 1 testigos configurados además de este servicio")
+	s.trustSays("es", "El operador publicó las claves el ", "1 de los 1 testigos que cuentan")
 
 	// Other keys are served now.
 	other, err := transparency.NewSigner(signer.Name, evidence.GenerateSigner())

@@ -152,7 +152,7 @@ func TestReport(t *testing.T) {
 	publish()
 	other := s.registered("secret-document", 2, "two")
 	s.eventually("two witnesses and an authority", func() bool {
-		return strings.HasPrefix(s.vouched(id), "Cosigned by 2 witnesses")
+		return strings.HasPrefix(s.vouched(id), "2 witnesses cosigned")
 	})
 	s.hold()
 	vouched := s.vouched(id)
