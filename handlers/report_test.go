@@ -228,7 +228,7 @@ func TestReport(t *testing.T) {
 		t.Error("the same report has other bytes")
 	}
 	spanish := opened(t, s.send(http.MethodGet, private, s.org.Secret, nil, "Accept-Language", "es"), true)
-	for _, words := range []string{"Informe de evidencia", "Cofirmado por 2 testigos configurados además de este servicio."} {
+	for _, words := range []string{"Informe de evidencia", "2 testigos han cofirmado un estado del registro de transparencia que contiene este registro."} {
 		if !strings.Contains(spanish.text, words) {
 			t.Errorf("it does not say %q:\n%s", words, spanish.text)
 		}
