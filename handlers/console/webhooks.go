@@ -209,7 +209,7 @@ func (s webhookPages) showWebhook(r *http.Request, typed *web.WebhookForm, refus
 		return nil, err
 	}
 	by := creators[id.String()]
-	names, err := historyPages{s.Console}.named(ctx, c, []query.AuditEvent{{Actor: by}})
+	names, err := historyPages(s).named(ctx, c, []query.AuditEvent{{Actor: by}})
 	if err != nil {
 		return nil, err
 	}

@@ -128,11 +128,11 @@ func TestConsoleLooksUpKeys(t *testing.T) {
 
 // byActors is a statement of the history for some actors.
 func byActors(sql string) string {
-	arguments := make([]any, 7)
+	parameters := 7
 	if sql == auditOfAction {
-		arguments = append(arguments, "")
+		parameters = 8
 	}
-	sql, _ = auditBy([]string{"operator"}, sql, auditOrder, arguments)
+	sql, _ = auditBy([]string{"operator"}, sql, auditOrder, make([]any, parameters))
 	return sql
 }
 
