@@ -265,7 +265,8 @@ func (s recordPages) reasonOf(r *http.Request, record domain.Record) (string, er
 	return *page.Events[0].Reason, err
 }
 
-// registration reports whether a record's version was reserved before, and whether a person registered it in the console.
+// registration reports whether a record's version was reserved before, and whether a person registered it in the
+// console.
 func (s *Console) registration(r *http.Request, record domain.Record) (reserved, byHand bool, err error) {
 	page, err := s.Store.AuditEvents(r.Context(), edge.CallOf(r).Access, query.AuditQuestion{
 		Action: domain.RecordRegistered, Target: record.PublicID.String(), Limit: 1,

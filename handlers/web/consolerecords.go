@@ -67,7 +67,7 @@ type RecordPage struct {
 	Timestamps                    bool   // evidence may include timestamps
 	YourFile                      bool   // the search was for the record's own hash
 	Link                          string // of the public page, for other people
-	Reason                        string // of a revoked record, if the person may see it; on the page of a revocation as typed
+	Reason                        string // of a revoked record, if the person may see it; of a revocation as typed
 	// Only of a revocation.
 	MaxReason int
 	Problem   Problem
