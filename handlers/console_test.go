@@ -570,6 +570,9 @@ func TestRecentProof(t *testing.T) {
 	} {
 		p.visit("/en/console/prove?to="+url.QueryEscape(to)).says(http.StatusOK, "<strong>"+step+".</strong>")
 	}
+	if page := p.visit("/en/console/prove?to=/en/console/prove/done"); contains(page.body, "<strong>Confirm") {
+		t.Error("the page of a proof names itself as the step")
+	}
 	s.newAuthenticator() // the page of a member without a passkey has no button
 	for _, to := range []string{
 		"https://elsewhere.example/", "//elsewhere.example", "/en/console/../../x", "/consoles", `/console\x`,

@@ -141,7 +141,8 @@ func TestConsoleRecords(t *testing.T) {
 	prove := "/en/console/prove?to=" + url.QueryEscape(page+"/revoke")
 	p.visit(page + "/revoke").leads(prove)
 	p.press(page+"/revoke", "reason", "typed in vain").says(
-		http.StatusForbidden, "typed in vain</textarea>", `href="`+prove+`"`,
+		http.StatusForbidden, "typed in vain</textarea>",
+		`href="/en/console/prove?to=`+url.QueryEscape("/en/console/prove/done")+`"`,
 	)
 	equal(t, "before a proof", s.get(integrity + "/records/" + first).is(http.StatusOK)["status"], "superseded")
 	p.press("/en/console/sign-in", "email", s.org.Email)

@@ -326,7 +326,7 @@ func (f consoleFrame) Step() string {
 	parts := strings.Split(path, "/")
 	kind, last := strings.TrimSuffix(parts[0], "s"), parts[len(parts)-1]
 	switch kind {
-	case "":
+	case "", "prove":
 		return ""
 	case "record":
 		kind = last
