@@ -251,8 +251,8 @@ func (c *Register) Presign() (err error) {
 var ErrUnsigned = Unavailable("The declaration could not be signed in time; send the request again.")
 
 // PrepareUnsigned is Prepare for a declaration that will probably be refused or is already registered. Decide signs if
-// necessary, or refuses with ErrUnsigned. Signing is expensive under the shard's lock, so do not use it for one that will
-// probably be accepted.
+// necessary, or refuses with ErrUnsigned. Signing is expensive under the shard's lock, so use it for no declaration
+// that will probably be accepted.
 func (r Registrar) PrepareUnsigned(
 	origin Origin, key KeyID, limits KeyLimits, declaration Declaration, receivedAt time.Time,
 ) *Register {

@@ -176,7 +176,7 @@ func (s *running) provenKeys(t *testing.T) (proof []byte) {
 		}
 		defer response.Body.Close()
 		var b bytes.Buffer
-		if _, err := b.ReadFrom(response.Body); err != nil || response.StatusCode != 200 {
+		if _, err := b.ReadFrom(response.Body); err != nil || response.StatusCode != http.StatusOK {
 			return fmt.Errorf("%d %s %w", response.StatusCode, b.Bytes(), err)
 		}
 		proof = b.Bytes()

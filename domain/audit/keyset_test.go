@@ -23,7 +23,7 @@ func TestKeySetsAreAudited(t *testing.T) {
 			b.Issuer = "https://other.example"
 		}},
 		{"another contract", "a key set", nil, func(b *domain.KeysPublishedBody) { b.Contract = "integrity-key-set-v2" }},
-		{"keys that are none", "a key set", nil, func(b *domain.KeysPublishedBody) {
+		{"keys without members", "a key set", nil, func(b *domain.KeysPublishedBody) {
 			b.TrustedKeys = json.RawMessage(`{"keys":[{}]}`)
 		}},
 		{"of a tenant", "the organization of the installation", func(p *past) domain.OrganizationID {
