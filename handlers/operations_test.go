@@ -18,7 +18,7 @@ import (
 // programs do them, such as reading evidence, documents and pages, pinned keys, and requests of operators and agents.
 var noClient = []string{
 	"getInclusion", "getContract", "getSchema", "getDownload", "getTrustedKeys", "getLimits", "getErrorPage",
-	"getHealth", "getReadiness", "callIntegrityMcp", "getIndependence", "getPublisherStatement",
+	"getHealth", "getReadiness", "callIntegrityMcp", "getIndependence", "getPublisherStatement", "getLogKeys",
 }
 
 // The Go, JavaScript and Python clients have every operation of the integrity contract, and share some of the

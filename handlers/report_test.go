@@ -175,9 +175,9 @@ func TestReport(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := c.answer.header.Get("Content-Disposition"); got != `attachment; filename="integrity-report-`+id+`.pdf"` {
-				t.Error(got)
-			}
+			own := map[bool]string{true: "private-"}[c.private]
+			equal(t, "its name", c.answer.header.Get("Content-Disposition"),
+				`attachment; filename="integrity-report-`+own+id+`.pdf"`)
 			r := opened(t, c.answer, c.private)
 			for purpose, want := range map[evidence.FilePurpose][]byte{
 				c.kind: c.main.body, evidence.ProofFile: c.proof.body,

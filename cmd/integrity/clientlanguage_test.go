@@ -63,7 +63,7 @@ func TestClientCommandsFollowTheLocale(t *testing.T) {
 	must("evidence", link, "--report", "-o", report)
 	if said := must("verify", report, trusted, file, "--require-references", "--require-inclusion"); !strings.Contains(
 		said, "inclusion     valid\n",
-	) || !strings.Contains(said, "The attached files were verified, not the text printed on the pages.") {
+	) || !strings.Contains(said, "The attached files were verified, not the text printed on the pages: ") {
 		t.Error(said)
 	}
 	text, err := os.ReadFile(proof)

@@ -185,12 +185,15 @@ func VerifyReport(files []ReportFile, trust *TrustedKeys, opts Options) (Finding
 	if err != nil {
 		return Findings{}, err
 	}
-	e, err := ParseEnvelope(r.evidence)
+	f := newFindings()
+	f.note("The attached files were verified, not the text printed on the pages: compare it with the record above.")
+	f.note("The keys and certificates attached to the report were not used: keys that come with evidence prove nothing.")
+	e, err := ParseEnvelope(r.evidence) // a proof, a certificate or a statement is not the evidence of a report
 	if err != nil {
-		return Verify(r.evidence, trust, opts), nil //nolint:nilerr // Verify finds the same
+		f.fail("signature", "%s", err)
+		return f, nil
 	}
 	whole, problems := r.join(e)
-	f := newFindings()
 	f.verifyEnvelope(whole, trust, opts)
 	if e.Inclusion != nil || e.Timestamps != nil {
 		other := newFindings()
@@ -204,8 +207,6 @@ func VerifyReport(files []ReportFile, trust *TrustedKeys, opts Options) (Finding
 	for _, p := range problems {
 		f.fail("attachments", "%s", p)
 	}
-	f.note("The attached files were verified, not the text printed on the pages.")
-	f.note("The keys and certificates attached to the report were not used: keys that come with evidence prove nothing.")
 	for _, name := range r.unknown {
 		f.note("The attached file %q was not verified.", shortened(name))
 	}

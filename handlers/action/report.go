@@ -168,15 +168,16 @@ func (s *Proofs) report(
 	if language == "" {
 		language = c.Language()
 	}
-	raw, err := s.Pages.Report(web.Report{
+	report := web.Report{
 		Language: language, PublicID: id, URL: (&Records{s.Service}).VerificationURL(id),
 		MadeAt: at.UTC().Truncate(time.Second),
 		Record: payload, KeyID: proven.KeyID, FingerprintSHA256: proven.FingerprintSHA256,
 		State: string(record.stored.Status), Vouching: web.Vouching(s.Vouchers(ctx, asked.PublicID)),
 		Files: evidence.ReportFiles(id, content), Own: own,
-	})
+	}
+	raw, err := s.Pages.Report(report)
 	return edge.Response{Raw: raw, ContentType: pdfType, Header: http.Header{
-		"Content-Disposition": {`attachment; filename="` + web.ReportName(id) + `"`}, "Content-Language": {string(language)},
+		"Content-Disposition": {`attachment; filename="` + report.FileName() + `"`}, "Content-Language": {string(language)},
 		"Vary": {"Accept-Language"},
 	}}, err
 }

@@ -43,8 +43,13 @@ type OwnReport struct {
 	More       bool        // there are lower versions
 }
 
-// ReportName is the file name of a report.
-func ReportName(publicID string) string { return "integrity-report-" + publicID + ".pdf" }
+// FileName returns the name of a report as a file. The organization's own report is named as private.
+func (r Report) FileName() string {
+	if r.Own != nil {
+		return "integrity-report-private-" + r.PublicID + ".pdf"
+	}
+	return "integrity-report-" + r.PublicID + ".pdf"
+}
 
 // reportTexts are the texts of a report. A text with a verb of package fmt takes the values that its comment says.
 type reportTexts struct {
@@ -157,9 +162,9 @@ func (s *Site) writeReport(p *sheet, t *texts, r Report, code *Drawing) {
 	}
 	p.section(w.Ways)
 	p.way("1", w.Online, fmt.Sprintf(w.OnlineText, r.URL))
-	p.way("2", w.Offline, w.OfflineText, "integrity verify "+ReportName(r.PublicID)+" integrity-trusted-keys.json "+
+	p.way("2", w.Offline, w.OfflineText, "integrity verify "+r.FileName()+" integrity-trusted-keys.json "+
 		t.FileArgument)
-	others := []string{"sha256sum " + t.FileArgument, "pdfdetach -saveall " + ReportName(r.PublicID)}
+	others := []string{"sha256sum " + t.FileArgument, "pdfdetach -saveall " + r.FileName()}
 	text := []string{w.OthersText}
 	named := func(purpose evidence.FilePurpose) string {
 		i := slices.IndexFunc(r.Files, func(f evidence.ReportFile) bool { return f.Purpose() == purpose })

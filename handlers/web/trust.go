@@ -299,7 +299,8 @@ func (p trustPage) authorities() trustSection {
 func (p trustPage) keys() trustSection {
 	section := trustSection{
 		ID: "keys", Title: p.Keys, Paragraphs: []string{p.KeysNote}, How: p.KeysHow,
-		Command: "curl -s " + p.baseURL + "/.well-known/integrity-trusted-keys.json | jq -r '.keys[].fingerprintSha256'",
+		Command: "curl -s " + p.baseURL + "/.well-known/integrity-trusted-keys.json | " +
+			"jq -r '.keys[].fingerprintSha256, .logKeys[].verifierKey'",
 	}
 	row := func(name, status string, lines ...trustLine) {
 		section.Rows = append(section.Rows, trustRow{Name: name, Lines: append([]trustLine{{
@@ -312,7 +313,7 @@ func (p trustPage) keys() trustSection {
 	}
 	for _, k := range p.view.LogKeys {
 		row(p.KeyOf["log"], k.Status, trustLine{Text: "SHA-256", Code: k.FingerprintSHA256},
-			trustLine{Text: "keyHash", Code: k.Name + "+" + k.KeyHash})
+			trustLine{Text: "verifier key", Code: k.VerifierKey})
 	}
 	return section
 }

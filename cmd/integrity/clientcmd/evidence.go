@@ -214,7 +214,7 @@ func (a *app) readEvidence(ctx context.Context, path string) (verification, erro
 }
 
 func readReceipt(path string) ([]byte, error) {
-	return readAtMost("receipt", path, evidence.MaxReceiptBytes)
+	return readAtMost(say.Word("receipt"), path, evidence.MaxReceiptBytes)
 }
 
 // describeFindings describes the findings as text, with the names and values that they have in JSON. witnesses is the
@@ -280,6 +280,7 @@ func (a *app) describeFindings(f evidence.Findings, witnesses int) string {
 		}
 		if r := f.Record; r != nil {
 			sayLine("record", "%s, received at %s by the clock of %s", r.PublicID, evidence.FormatTime(r.ReceivedAt), r.Issuer)
+			sayLine("SHA-256", "%s, of %d bytes declared as %s", r.SHA256, r.SizeBytes, r.MimeType)
 			sayLine("now", "not established offline: only the service says whether the version is current or revoked, on its "+
 				"page /integrity/%s", r.PublicID)
 		}

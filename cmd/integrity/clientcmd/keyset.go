@@ -50,7 +50,7 @@ func (a *app) verifyKeysCommand() *cobra.Command {
 		if *witnesses < 0 {
 			return say.Errorf("--require-witnesses must be 0 or more")
 		}
-		proof, err := readAtMost("proof", args[0], evidence.MaxKeySetProofBytes)
+		proof, err := readAtMost(say.Word("proof"), args[0], evidence.MaxKeySetProofBytes)
 		if err != nil {
 			return err
 		}

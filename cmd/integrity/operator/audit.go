@@ -167,9 +167,9 @@ func (a *app) auditBundle(
 	}
 	if o.against == nil {
 		v.notChecked(
-			"whether the history goes on after these %d events: the checkpoint counts the events of all organizations, so a "+
-				"shortened bundle cannot be told from a whole one. Compare their number and the history's digest with the console "+
-				"or a later bundle (--against)", v.Events,
+			"whether these are the %d events that the service recorded: nothing ties a bundle to the signed log, so whoever "+
+				"had it can have removed or changed events and made all hashes anew. Compare it with a bundle that came another "+
+				"way (--against), and records with their evidence", v.Events,
 		)
 	}
 	v.notChecked("the service's tables: a bundle does not contain them")

@@ -183,6 +183,8 @@ function showFindings(findings, trust, from, compared) {
   result.scrollIntoView({ block: "start" });
 }
 
+const startsWith = (bytes, text) => [...text].every((letter, i) => bytes[i] === letter.charCodeAt(0));
+
 async function judge(mine) {
   const chosen = { receipt: receipt.files[0], keys: keys.files[0], document: file.files[0] };
   if (!chosen.receipt) {
@@ -199,6 +201,10 @@ async function judge(mine) {
   }
   // One byte more than there may be: a longer file is refused as such.
   const evidence = await beginning(chosen.receipt, maxReceipt + 1);
+  if (startsWith(evidence, "%PDF-") || startsWith(evidence, "PK")) {
+    notice(word("not-receipt"));
+    return;
+  }
   const given = published ?? (await beginning(chosen.keys, maxTrustedKeys + 1));
   const proven = isProof(given);
   const from = proven ? "proof" : published ? "service" : "file";
