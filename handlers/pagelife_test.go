@@ -218,7 +218,7 @@ func TestNarrowPages(t *testing.T) {
 		p.window(320, 640)
 	}
 	p.choose(file(t, "تقرير.pdf", "current"))
-	p.do(chromedp.WaitVisible(chromedp.CSS("#result [data-facts] bdi")))
+	p.do(chromedp.WaitVisible(chromedp.CSS("#result h2 + p bdi")))
 	p.until(`document.querySelector("#result bdi")?.textContent === "تقرير.pdf"`)
 	if size := eval[string](p, `document.querySelector("#result bdi").nextSibling.textContent`); size != " (7 bytes)" {
 		t.Errorf("beside the name stands %q", size)
