@@ -455,7 +455,7 @@ func TestSessionAndKeyAreApart(t *testing.T) {
 	p.visit("/en/console").says(http.StatusOK)
 
 	a := p.press("/en/console/sign-out")
-	a.leads("/en/console/sign-in")
+	a.leads("/en/console/sign-in?said=signed-out")
 	if a.header.Get("Clear-Site-Data") != `"cache", "storage"` || p.cookies[sessionName] != "" {
 		t.Errorf("%v, %v", a.header, p.cookies)
 	}

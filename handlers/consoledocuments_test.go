@@ -211,7 +211,7 @@ func TestConsoleDocuments(t *testing.T) {
 	s.skew.Add(int64(5*time.Minute + time.Second))
 	owner.press(certificate+"/revoke", "reason", "typed in vain").says(
 		http.StatusForbidden, "typed in vain</textarea>",
-		`href="/en/console/prove?to=%2Fen%2Fconsole%2Fdocuments%2Fcertificates%2F`,
+		`href="/en/console/prove?to=%2Fen%2Fconsole%2Fprove%2Fdone"`,
 	)
 	owner = s.signedIn("admin@example.com")
 	owner.press(certificate+"/revoke", "reason", "two\r\nlines").leads(version)
