@@ -89,8 +89,13 @@ func TestAttachments(t *testing.T) {
 	one := "<</Names [(a) 4 0 R]>>"
 	bomb := packed(make([]byte, 64<<20))
 	for name, content := range map[string][]byte{
-		"no PDF":           []byte("{}"),
-		"only a header":    []byte("%PDF-1.7\n"),
+		"no PDF":        []byte("{}"),
+		"only a header": []byte("%PDF-1.7\n"),
+		"a file of a page": portable(append(append([]string{catalogOf,
+			"<</Type /Pages /Kids [<</Annots [<</Subtype /FileAttachment /FS <</F (b) /EF <</F 7 0 R>>>>>>]>>]>>", one},
+			attachedAs(4, "a", "", "{}")...), attachedAs(6, "b", "", "[]")[1:]...)...),
+		"two contents": tree(one, "<</Type /Filespec /F (a) /EF <</F 5 0 R /UF 6 0 R>>>>", attachedAs(4, "a", "", "{}")[1],
+			attachedAs(4, "a", "", "[]")[1]),
 		"a cycle":          tree("<</Kids [3 0 R]>>"),
 		"many nodes":       tree("<</Kids ["+kids.String()+"]>>", objects...),
 		"a bomb":           tree(one, attachedAs(4, "a", "/Filter /FlateDecode", bomb)...),

@@ -78,9 +78,9 @@ func TestKeysPublish(t *testing.T) {
 		says string
 		args []string
 	}{
-		{cli.ExitNegative, "pin a log key or a witness key", nil},
+		{cli.ExitFailed, "give --log-key, or --witness-key with --origin", nil},
 		{cli.ExitNegative, "no pinned log key", []string{"--log-key", stranger.VerifierKey}},
-		{cli.ExitNegative, "the checkpoint is of the log", []string{"--log-key", logKey, "--origin", "other.example/log"}},
+		{cli.ExitNegative, "signed the checkpoint, not other.example/log", []string{"--log-key", logKey, "--origin", "other.example/log"}},
 		{cli.ExitNegative, "1 pinned witnesses must", []string{"--log-key", logKey, "--require-witnesses", "1"}},
 		{cli.ExitFailed, "--require-witnesses", []string{"--log-key", logKey, "--require-witnesses", "-1"}},
 		{cli.ExitFailed, "--log-key: ", []string{"--log-key", "no key"}},

@@ -74,7 +74,7 @@ func TestWormCommands(t *testing.T) {
 	) {
 		t.Errorf("again: %s", out)
 	}
-	doctor("the last export is of " + time.Now().UTC().Format(time.DateOnly))
+	doctor("the last export was made at " + time.Now().UTC().Format(time.DateOnly))
 	weak := "s3://exports/weak?object-lock=governance&years=1&" + where
 	if out := must(t, env, "export", "--worm", weak); !strings.Contains(out, "WARNING: in governance mode") {
 		t.Errorf("in governance mode: %s", out)
@@ -96,7 +96,7 @@ func TestWormCommands(t *testing.T) {
 	out := must(t, env, "audit", bundle, "--trusted-keys", pinned, "--against", place)
 	for _, want := range []string{
 		"exports: 1 in s3://exports/ledger, ", "no export has the size of its checkpoint",
-		"whether these are the ",
+		"whether the service recorded these ",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("audit of the bundle lacks %q: %s", want, out)

@@ -199,7 +199,7 @@ func (c *Checker) inspectCertificate(e *Event, v *verdict, fail failing, b *doma
 	v.certificate = p.SHA256.String() + "/" + strconv.FormatInt(p.SizeBytes, 10)
 }
 
-// inspectKeySet checks published keys. Verifiers take the leaf for that of a key set, so its data must be one.
+// inspectKeySet checks that the event's data are a key set of this issuer, because verifiers rely on its leaf.
 func (c *Checker) inspectKeySet(e *Event, fail failing) {
 	set, err := evidence.ParseKeySet(e.Data)
 	if err != nil {

@@ -273,7 +273,7 @@ func (p KeySetPins) open(note string, found *ProvenKeySet) (c Checkpoint, err er
 	case err != nil:
 		return c, err
 	case p.Origin != "" && c.Origin != p.Origin:
-		return c, say.Errorf("the checkpoint is of the log %s, not of %s", c.Origin, p.Origin)
+		return c, say.Errorf("the log %s signed the checkpoint, not %s", c.Origin, p.Origin)
 	}
 	found.Witnesses = p.Trusted.Cosigned(note, future(p.Now))
 	for _, w := range p.Trusted.WitnessKeys() {

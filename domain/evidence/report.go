@@ -147,6 +147,19 @@ func named(files []ReportFile, name string) bool {
 	return slices.ContainsFunc(files, func(f ReportFile) bool { return f.Name == name })
 }
 
+// TokenIn returns the name of a token in a report, of the checkpoint that it stamps, and of the certificates of its
+// authority. They are empty if no token has both beside it.
+func TokenIn(files []ReportFile) (token, checkpoint, chain string) {
+	for _, f := range files {
+		stamp, authority, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(f.Name, stampPrefix), tokenExtension), "-")
+		checkpoint, chain := stampPrefix+stamp+checkpointExtension, chainPrefix+authority+chainExtension
+		if f.Purpose() == TokenFile && named(files, checkpoint) && named(files, chain) {
+			return f.Name, checkpoint, chain
+		}
+	}
+	return "", "", ""
+}
+
 // tokenReply wraps a token in a response of its authority (RFC 3161, section 2.4.2), which programs read by default.
 func tokenReply(token []byte) []byte {
 	var b cryptobyte.Builder
@@ -174,7 +187,10 @@ var ErrNoReport = say.Errorf(
 )
 
 // ErrUnreadableReport means that the attached files of a PDF cannot be read.
-var ErrUnreadableReport = say.Errorf("the PDF cannot be read: it is damaged or encrypted, or exceeds a limit")
+var ErrUnreadableReport = say.Errorf(
+	"the PDF cannot be read: it is damaged or encrypted, has a file that its list of attached files lacks, or exceeds a " +
+		"limit",
+)
 
 // VerifyReport verifies the files of an evidence report like Verify: the receipt or the evidence, with the transparency
 // log proof and the tokens beside it. Evidence that has a proof or tokens of its own is verified both with them and

@@ -83,6 +83,17 @@ func TestVerifyReport(t *testing.T) {
 		}; !slices.Equal(names, want) {
 			t.Fatalf("files: %q", names)
 		}
+		// The printed command verifies a token with the certificates of its own authority.
+		for missing, want := range map[string][]string{
+			"":                    {"timestamp-1-Alpha.tsr", "timestamp-1.checkpoint", "authority-Alpha.pem"},
+			"authority-Alpha.pem": {"timestamp-2-Beta.tsr", "timestamp-2.checkpoint", "authority-Beta.pem"},
+		} {
+			if token, checkpoint, chain := TokenIn(without(files, missing)); !slices.Equal(
+				[]string{token, checkpoint, chain}, want,
+			) {
+				t.Errorf("without %q: %s, %s, %s", missing, token, checkpoint, chain)
+			}
+		}
 		good, err := VerifyReport(files, f.trust, all)
 		if err != nil || good.ExitCode() != 0 || *good.ExistedBefore != goodGenTime || !*good.FileMatch ||
 			(good.References == Valid) != private || (good.Observation == Valid) != private {
@@ -93,6 +104,7 @@ func TestVerifyReport(t *testing.T) {
 			reason string // of the failure; empty if the report stays valid
 		}{
 			"evidence tampered with":   {changed(t, files, main, func(b []byte) []byte { return tampered(b, 80) }), "signature: "},
+			"a proof as evidence":      {changed(t, files, main, exchange(theirs, theirs[1].Name)), "signature: "},
 			"proof tampered with":      {changed(t, files, id+".tlog-proof", tamper), id + ".tlog-proof"},
 			"proof of another record":  {changed(t, files, id+".tlog-proof", exchange(theirs, theirs[1].Name)), "another record"},
 			"stamped proof of another": {changed(t, files, "timestamp-1.tlog-proof", exchange(theirs, "timestamp-1.tlog-proof")), "another record"},

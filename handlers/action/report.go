@@ -87,6 +87,9 @@ func (s *Proofs) Report(ctx context.Context, c *edge.Call, asked ReportQuestion)
 	if err != nil {
 		return edge.Response{}, err
 	}
+	if shown.Status != stored.Status { // changed between the reads
+		return edge.Response{}, domain.Unavailable("The record changed while its report was made. Send the request again.")
+	}
 	own := &web.OwnReport{
 		References: stored.Record.References, RevokedAt: shown.RevokedAt, More: versions.Next != nil,
 	}

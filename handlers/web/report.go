@@ -166,20 +166,14 @@ func (s *Site) writeReport(p *sheet, t *texts, r Report, code *Drawing) {
 		t.FileArgument)
 	others := []string{"sha256sum " + t.FileArgument, "pdfdetach -saveall " + r.FileName()}
 	text := []string{w.OthersText}
-	named := func(purpose evidence.FilePurpose) string {
-		i := slices.IndexFunc(r.Files, func(f evidence.ReportFile) bool { return f.Purpose() == purpose })
-		if i < 0 {
-			return ""
+	for _, f := range r.Files {
+		if f.Purpose() == evidence.ProofFile {
+			text = append(text, fmt.Sprintf(w.OthersProof, f.Name))
 		}
-		return r.Files[i].Name
 	}
-	if proof := named(evidence.ProofFile); proof != "" {
-		text = append(text, fmt.Sprintf(w.OthersProof, proof))
-	}
-	if token, chain := named(evidence.TokenFile), named(evidence.ChainFile); token != "" && chain != "" {
+	if token, checkpoint, chain := evidence.TokenIn(r.Files); token != "" {
 		text = append(text, w.OthersToken)
-		others = append(others, "openssl ts -verify -partial_chain -in "+token+" -data "+named(evidence.CheckpointFile)+
-			" -CAfile "+chain)
+		others = append(others, "openssl ts -verify -partial_chain -in "+token+" -data "+checkpoint+" -CAfile "+chain)
 	}
 	p.way("3", w.Others, strings.Join(append(text, w.Keys), " "), others...)
 

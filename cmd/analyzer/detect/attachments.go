@@ -3,6 +3,8 @@ package detect
 import (
 	"errors"
 	"io"
+	"maps"
+	"slices"
 
 	"integrityledger/domain/evidence"
 
@@ -42,12 +44,63 @@ func Attachments(content io.ReaderAt, size int64) (files []evidence.ReportFile, 
 			return err
 		}
 		a := attachments{table: c.XRefTable}
-		err = a.node(names["EmbeddedFiles"], 0)
-		files = a.files
-		return err
+		if err := a.node(names["EmbeddedFiles"], 0); err != nil {
+			return err
+		}
+		if files = a.files; len(files) > evidence.MaxReportFiles {
+			return nil
+		}
+		return a.complete()
 	})
 	if err != nil {
 		return nil, evidence.ErrUnreadableReport
+	}
+	return files, nil
+}
+
+// complete fails if the PDF has a file that the name tree does not name: other readers would show it beside the others,
+// and take it for verified.
+func (a *attachments) complete() error {
+	files := 0
+	for _, entry := range a.table.Table {
+		if entry == nil || entry.Free {
+			continue
+		}
+		n, err := embedded(entry.Object, 0)
+		if err != nil {
+			return err
+		}
+		files += n
+	}
+	if files > len(a.files) {
+		return errors.New("a file outside the name tree")
+	}
+	return nil
+}
+
+// embedded counts the specifications of embedded files in an object, without those that it only refers to.
+func embedded(o types.Object, depth int) (files int, err error) {
+	if depth > maxPDFDepth {
+		return 0, errLimit
+	}
+	var parts []types.Object
+	switch o := o.(type) {
+	case types.Array:
+		parts = o
+	case types.StreamDict:
+		return embedded(o.Dict, depth)
+	case types.Dict:
+		if o["EF"] != nil {
+			files++
+		}
+		parts = slices.Collect(maps.Values(o))
+	}
+	for _, part := range parts {
+		n, err := embedded(part, depth+1)
+		if err != nil {
+			return 0, err
+		}
+		files += n
 	}
 	return files, nil
 }
@@ -104,6 +157,11 @@ func (a *attachments) file(o types.Object) error {
 	streams, err := a.table.DereferenceDict(d["EF"])
 	if err != nil || streams == nil {
 		return err
+	}
+	for _, other := range streams {
+		if other != streams["F"] {
+			return errors.New("several contents of one file")
+		}
 	}
 	stream, _, err := a.table.DereferenceStreamDict(streams["F"])
 	switch {

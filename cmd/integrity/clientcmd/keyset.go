@@ -47,8 +47,11 @@ func (a *app) verifyKeysCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if *witnesses < 0 {
+		switch {
+		case *witnesses < 0:
 			return say.Errorf("--require-witnesses must be 0 or more")
+		case len(trusted.LogKeys()) == 0 && (len(trusted.WitnessKeys()) == 0 || *origin == ""):
+			return say.Errorf("give --log-key, or --witness-key with --origin, the name of the log such as ledger.example/log")
 		}
 		proof, err := readAtMost(say.Word("proof"), args[0], evidence.MaxKeySetProofBytes)
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // ServeS3 runs versitygw, with versions and object lock for the buckets that are created with it. Buckets are the
-// directories in dir/data. Its key is KEY with the secret SECRET. Options are those of the program.
+// directories in dir/data. It accepts the access key KEY with the secret SECRET. The options are passed to the program.
 func ServeS3(t testing.TB, dir string, options ...string) (address string) {
 	t.Helper()
 	for _, name := range []string{"meta", "versions", "data"} {

@@ -129,7 +129,7 @@ func TestInvitationText(t *testing.T) {
 	}
 }
 
-// A mail about a domain gives the organization's id and a link to the page that says what is missing.
+// TestTextOfADomain reads mails about a domain: each names the organization by its id, and links to the domain's page.
 func TestTextOfADomain(t *testing.T) {
 	for state, words := range map[domain.DomainState][]string{
 		domain.DomainFailing: {"failed its daily check", "no superó su comprobación", "After three failed days"},

@@ -167,9 +167,9 @@ func (a *app) auditBundle(
 	}
 	if o.against == nil {
 		v.notChecked(
-			"whether these are the %d events that the service recorded: nothing ties a bundle to the signed log, so whoever "+
-				"had it can have removed or changed events and made all hashes anew. Compare it with a bundle that came another "+
-				"way (--against), and records with their evidence", v.Events,
+			"whether the service recorded these %d events: nothing ties a bundle to the signed log, so a person who had it "+
+				"can have removed or changed events and made all hashes anew. Compare the bundle with one that came another way "+
+				"(--against), and records with their evidence", v.Events,
 		)
 	}
 	v.notChecked("the service's tables: a bundle does not contain them")

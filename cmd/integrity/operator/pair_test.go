@@ -404,7 +404,7 @@ func TestPairRefusesAddresses(t *testing.T) {
 	}
 }
 
-// TestPairAgain: pairing again replaces what the peer has changed, and prints what was removed.
+// TestPairAgain pairs twice: the second run replaces the lines that the peer has changed, and prints the removed ones.
 func TestPairAgain(t *testing.T) {
 	t.Parallel()
 	h, s := newHome(t), newStranger(t, "b.example/witness", "b.example/log")

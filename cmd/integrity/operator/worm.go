@@ -277,7 +277,7 @@ func (d *doctor) exports(ctx context.Context) {
 	case last == nil:
 		d.warn(check, say.Sentencef("%s has no export of the last 31 days", b.Name), do)
 	default:
-		found := say.Sentencef("the last export is of %s, with %d leaves", cli.TimeText(last.At), last.Size)
+		found := say.Sentencef("the last export was made at %s and has %d leaves", cli.TimeText(last.At), last.Size)
 		d.first(check, found, verdict{d.Now().Sub(last.At) > lateExport, stateWarn, found, do})
 	}
 }

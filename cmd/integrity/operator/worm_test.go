@@ -306,7 +306,7 @@ func TestWormExport(t *testing.T) {
 	}}}}
 	d.cfg.Worm = v.url(url)
 	if d.exports(ctx); len(d.findings) != 1 || d.findings[0].State != stateWarn ||
-		!strings.Contains(d.findings[0].Found.String(), "the last export is of "+
+		!strings.Contains(d.findings[0].Found.String(), "the last export was made at "+
 			time.Now().UTC().AddDate(0, 0, -1).Format(time.DateOnly)) {
 		t.Errorf("doctor: %+v", d.findings)
 	}

@@ -101,7 +101,7 @@ func FuzzManifest(f *testing.F) {
 func TestNames(t *testing.T) {
 	at, size, ok := parseName(example)
 	if !ok || size != 1234 || !at.Equal(time.Date(2026, 11, 29, 10, 30, 0, 0, time.UTC)) || nameOf(at, size) != example {
-		t.Errorf("%s is of %s and %d leaves", example, at, size)
+		t.Errorf("the name %s was read as %s with %d leaves", example, at, size)
 	}
 	for _, name := range []string{
 		"", "readme", example + "0", "0" + example, "2026-13-29T103000Z-000000001234", "2026-11-29T103000Z-0000000001234",
