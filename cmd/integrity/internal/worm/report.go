@@ -101,7 +101,10 @@ func (r *Report) order(read []*reading, now time.Time) {
 			continue
 		}
 		if before == nil {
-			r.First = e.At
+			// The writer chooses the name, but not the time at which the store took the export.
+			if r.First = e.At; e.stored.After(r.First) {
+				r.First = e.stored
+			}
 		} else {
 			missed(e.At)
 			if e.Size < before.Size && !e.stored.Before(before.stored) {
@@ -126,8 +129,8 @@ func (r *Report) order(read []*reading, now time.Time) {
 	}
 	if dated > 0 {
 		r.Sayf(
-			"the storage received %d exports on another day than their names say, as after a copy or with a wrong clock; the "+
-				"first: %s", dated, otherwise,
+			"the storage received %d exports on another day than their names say: they were copied, backdated, or made by a "+
+				"wrong clock. The first: %s", dated, otherwise,
 		)
 	}
 }
