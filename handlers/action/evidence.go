@@ -92,12 +92,14 @@ func (s *Proofs) Export(ctx context.Context, c *edge.Call, asked ExportQuestion)
 		return exported, err
 	}
 	record := &export{id: asked.publicID}
-	if asked.at == nil {
-		record.stored, err = s.Store.Evidence(ctx, c.Access, asked.publicID)
-	} else {
+	record.stored, err = edge.Asked(&s.Identity, c, func(records query.RecordReader) (stored *query.Evidence, err error) {
+		if asked.at == nil {
+			return records.Evidence(ctx, c.Access, asked.publicID)
+		}
 		record.then = &query.AsOf{}
-		record.stored, *record.then, err = s.evidenceAsOf(ctx, c, asked.publicID, *asked.at, observedAt)
-	}
+		stored, *record.then, err = evidenceAsOf(ctx, records, c.Access, asked.publicID, *asked.at, observedAt)
+		return stored, err
+	})
 	if err != nil {
 		return exported, err
 	}
@@ -264,8 +266,9 @@ func readMoment(o *strictjson.Object) *query.Moment {
 }
 
 // evidenceAsOf reads a record with its state as of an earlier moment, which must be final at observedAt.
-func (s *Proofs) evidenceAsOf(
-	ctx context.Context, c *edge.Call, id domain.PublicID, at query.Moment, observedAt time.Time,
+func evidenceAsOf(
+	ctx context.Context, records query.RecordReader, a domain.Access, id domain.PublicID, at query.Moment,
+	observedAt time.Time,
 ) (*query.Evidence, query.AsOf, error) {
 	if at.Sequence == 0 && at.Time.After(observedAt.Add(-finalAfter)) {
 		return nil, query.AsOf{}, domain.InvalidMember(
@@ -274,7 +277,7 @@ func (s *Proofs) evidenceAsOf(
 				"the log",
 		)
 	}
-	stored, then, err := s.Store.EvidenceAsOf(ctx, c.Access, id, at)
+	stored, then, err := records.EvidenceAsOf(ctx, a, id, at)
 	if err == nil && at.Sequence == 0 && at.Time.Before(stored.ReceivedAt) {
 		err = query.ErrBeforeRecord
 	}

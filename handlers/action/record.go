@@ -170,7 +170,9 @@ func presign(ctx context.Context, registrations []*domain.Register, errs []error
 
 // Record finds a record of a company that the key may use. Any other record is unknown.
 func (s *Records) Record(ctx context.Context, c *edge.Call, id domain.PublicID) (wire.Record, error) {
-	found, err := s.Store.Record(ctx, c.Access, id)
+	found, err := edge.Asked(&s.Identity, c, func(records query.RecordReader) (domain.Record, error) {
+		return records.Record(ctx, c.Access, id)
+	})
 	return s.viewRecord(found), err
 }
 
@@ -208,7 +210,9 @@ func (s *Records) Lookup(ctx context.Context, c *edge.Call, name RecordName) (wi
 	if name.publicID != nil {
 		return s.Record(ctx, c, *name.publicID)
 	}
-	found, err := s.Store.Lookup(ctx, c.Access, name.version)
+	found, err := edge.Asked(&s.Identity, c, func(records query.RecordReader) (domain.Record, error) {
+		return records.Lookup(ctx, c.Access, name.version)
+	})
 	return s.viewRecord(found), err
 }
 

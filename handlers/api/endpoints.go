@@ -87,11 +87,11 @@ func (s API) integrity() []edge.Endpoint {
 		),
 		edge.Get(
 			integrity+"/records/{publicId}", edge.Do(edge.ReadPublicID, s.Record),
-			edge.Policy{Scope: domain.IntegrityRead, Replica: true, NoQuery: true},
+			edge.Policy{Scope: domain.IntegrityRead, Replica: true, NoQuery: true, Judged: true},
 		),
 		edge.Get(
 			integrity+"/records/{publicId}/evidence", edge.Do(action.ReadExport, edge.Viewed(s.Export, evidenceFile)),
-			edge.Policy{Scope: domain.IntegrityRead},
+			edge.Policy{Scope: domain.IntegrityRead, Judged: true},
 		),
 		edge.Get(
 			integrity+"/records/{publicId}/inclusion", edge.Do(edge.ReadPublicID, s.Inclusion),
@@ -110,7 +110,8 @@ func (s API) integrity() []edge.Endpoint {
 			edge.Policy{Scope: domain.IntegrityRevoke, Body: edge.BodyOptional, Judged: true, TakesAway: true},
 		),
 		edge.Get(
-			integrity+"/lookup", edge.Do(action.ReadLookup, s.Lookup), edge.Policy{Scope: domain.IntegrityRead, Replica: true},
+			integrity+"/lookup", edge.Do(action.ReadLookup, s.Lookup),
+			edge.Policy{Scope: domain.IntegrityRead, Replica: true, Judged: true},
 		),
 		edge.Get(
 			integrity+"/changes", edge.Do(action.ReadLongPoll, edge.Viewed(s.Changes, feedPage)),

@@ -43,7 +43,8 @@ type Policy struct {
 	// Unattended marks requests that a page sends by itself, perhaps with no person present: they do not extend the
 	// session.
 	Unattended bool
-	// Judged marks endpoints with a single command, whose group judges the caller and counts the request.
+	// Judged marks endpoints with a single command, whose group judges the caller and counts the request, and endpoints
+	// with a question that does so (Asked).
 	Judged bool
 	// TakesAway marks endpoints with a single command that may take something away (domain.TakesAway): such a command is
 	// executed even after the organization's minute is used up.

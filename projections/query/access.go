@@ -32,14 +32,14 @@ var (
 
 const (
 	usable = `WITH asked AS MATERIALIZED (
-		SELECT n.place, n.id, n.secret, n.at, n.minute, n.counted, n.client
-		FROM unnest($2::uuid[], $3::bytea[], $4::timestamptz[], $5::bigint[], $6::boolean[], $7::inet[])
-			WITH ORDINALITY AS n(id, secret, at, minute, counted, client, place)
+		SELECT n.place, n.id, n.secret, n.at, n.minute, n.requests, n.client
+		FROM unnest($2::uuid[], $3::bytea[], $4::timestamptz[], $5::bigint[], $6::int[], $7::inet[])
+			WITH ORDINALITY AS n(id, secret, at, minute, requests, client, place)
 	), usable AS MATERIALIZED (
-		SELECT n.place, n.minute, n.counted, k.organization_id, k.member_id, m.role, k.scopes, k.source, k.max_version_step, k.expires_at,
+		SELECT n.place, n.minute, n.requests, k.organization_id, k.member_id, m.role, k.scopes, k.source, k.max_version_step, k.expires_at,
 			o.plan, o.internal, o.per_minute, o.sequence,
-			count(*) OVER (PARTITION BY k.organization_id, n.minute, n.counted) AS requests,
-			row_number() OVER (PARTITION BY k.organization_id, n.minute, n.counted ORDER BY n.place) AS ordinal
+			sum(n.requests) OVER (PARTITION BY k.organization_id, n.minute) AS of_all,
+			sum(n.requests) OVER (PARTITION BY k.organization_id, n.minute ORDER BY n.place) AS so_far
 		FROM asked n`
 
 	// A key may act if its secret is correct, it is neither expired nor revoked, and the client is inside one of its
@@ -69,22 +69,22 @@ const (
 
 	counted = `, metered AS (
 		INSERT INTO {meters} AS meters (shard, subject, minute, used)
-		SELECT $1, organization_id, minute, requests FROM usable WHERE counted AND ordinal = 1
+		SELECT $1, organization_id, minute, of_all FROM usable WHERE requests > 0 AND so_far = requests
 		ORDER BY organization_id, minute
 		ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + excluded.used
 		RETURNING subject, minute, used
 	), old AS (
 		SELECT m.place FROM usable u
-		JOIN metered n ON n.subject = u.organization_id AND n.minute = u.minute AND n.used = u.requests
+		JOIN metered n ON n.subject = u.organization_id AND n.minute = u.minute AND n.used = u.of_all
 		JOIN LATERAL (SELECT ctid AS place FROM {meters} AS meters
 			WHERE shard = $1 AND subject = n.subject AND minute < n.minute - 1 OFFSET 0 FOR UPDATE SKIP LOCKED) m ON true
-		WHERE u.counted AND u.ordinal = 1
+		WHERE u.requests > 0 AND u.so_far = u.requests
 	), cleared AS (
 		DELETE FROM {meters} AS meters USING old WHERE meters.ctid = old.place
 	)
-	SELECT ` + accessColumns + `, coalesce(n.used - u.requests + u.ordinal, 0)
+	SELECT ` + accessColumns + `, coalesce(n.used - u.of_all + u.so_far - u.requests, 0)
 	FROM usable u
-	LEFT JOIN metered n ON u.counted AND n.subject = u.organization_id AND n.minute = u.minute`
+	LEFT JOIN metered n ON u.requests > 0 AND n.subject = u.organization_id AND n.minute = u.minute`
 )
 
 // Authenticate finds the identity behind a key and counts the request in the organization's UTC minute, in one round
@@ -169,23 +169,33 @@ func (s IdentityReader) AuthenticateSubject(
 
 // access authenticates a credential in a batch of its shard and kind.
 func (s IdentityReader) access(ctx context.Context, c *credential) (domain.Access, error) {
-	shard, batcher, sql, refused := c.access.Key.Shard(), &s.keys, authenticateKeys, domain.ErrKeyRefused
+	shard, batcher, sql := c.access.Key.Shard(), &s.keys, authenticateKeys
 	if link := c.access.Link; !link.IsZero() {
-		shard, batcher, sql, refused = link.Shard(), &s.links, authenticateLinks, domain.ErrLinkRefused
+		shard, batcher, sql = link.Shard(), &s.links, authenticateLinks
 	}
 	if !s.Installation.Has(shard) {
-		return domain.Access{}, refused
+		return domain.Access{}, c.refused()
 	}
 	if err := batcher.Ask(ctx, shard, c, func(shard domain.Shard, batch []*credential) {
-		s.authenticate(shard, batch, sql)
+		both := &pgx.Batch{}
+		queueCredentials(both, sql, shard, batch)
+		err := statement.Together(context.Background(), s.Pool, "authenticate", both)
+		for _, c := range batch {
+			c.err = err
+		}
 	}); err != nil {
 		return domain.Access{}, statement.Failed("authenticate", err)
 	}
+	return s.accessOf(c)
+}
+
+// accessOf returns what a batch has answered about a credential.
+func (s *reader) accessOf(c *credential) (domain.Access, error) {
 	switch {
 	case c.err != nil:
 		return domain.Access{}, c.err
 	case !c.found:
-		return domain.Access{}, refused
+		return domain.Access{}, c.refused()
 	}
 	if _, ok := s.Plans[c.access.Plan]; !ok {
 		return domain.Access{}, say.Errorf(
@@ -211,41 +221,118 @@ type credential struct {
 	err       error
 }
 
-func (c *credential) minute() int64 { return c.at.Unix() / 60 }
+func (c *credential) refused() *domain.Error {
+	if c.access.Link.IsZero() {
+		return domain.ErrKeyRefused
+	}
+	return domain.ErrLinkRefused
+}
 
-// authenticate authenticates a batch of credentials.
-func (s IdentityReader) authenticate(shard domain.Shard, batch []*credential, sql string) {
-	args := []any{
-		shard, statement.Column(batch, func(c *credential) [16]byte { return c.id }),
-		statement.Column(batch, func(c *credential) []byte { return c.secret[:] }),
-		statement.Column(batch, func(c *credential) time.Time { return c.at }),
-		statement.Column(batch, (*credential).minute),
-		statement.Column(batch, func(c *credential) bool { return c.counted }),
-		statement.Column(batch, func(c *credential) *netip.Addr {
-			if !c.client.IsValid() {
+// sameCredential is equal for the requests of a batch that one row of the statement can judge.
+type sameCredential struct {
+	id      [16]byte
+	secret  [32]byte
+	client  netip.Addr
+	minute  int64
+	counted bool
+}
+
+func (c *credential) same() sameCredential {
+	return sameCredential{c.id, c.secret, c.client, c.at.Unix() / 60, c.counted}
+}
+
+// queueCredentials adds the statement that authenticates credentials to statements. Requests with the same credential,
+// such as those of one busy origin system, are one row.
+func queueCredentials(to *pgx.Batch, sql string, shard domain.Shard, batch []*credential) {
+	places := map[sameCredential]int{}
+	var rows [][]*credential
+	for _, c := range batch {
+		place, known := places[c.same()]
+		if !known {
+			place = len(rows)
+			places[c.same()], rows = place, append(rows, nil)
+		}
+		rows[place] = append(rows[place], c)
+	}
+	of := func(row []*credential) *credential { return row[0] }
+	to.Queue(
+		sql, shard,
+		statement.Column(rows, func(row []*credential) [16]byte { return of(row).id }),
+		statement.Column(rows, func(row []*credential) []byte { return of(row).secret[:] }),
+		// A key that expires between two requests of a batch is refused to both: it has expired when the batch is judged.
+		statement.Column(rows, func(row []*credential) time.Time {
+			return slices.MaxFunc(row, func(a, b *credential) int { return a.at.Compare(b.at) }).at
+		}),
+		statement.Column(rows, func(row []*credential) int64 { return of(row).at.Unix() / 60 }),
+		statement.Column(rows, func(row []*credential) int {
+			if !of(row).counted {
+				return 0
+			}
+			return len(row)
+		}),
+		statement.Column(rows, func(row []*credential) *netip.Addr {
+			if !of(row).client.IsValid() {
 				return nil
 			}
-			return &c.client
+			return &of(row).client
 		}),
-	}
-	_, err := statement.All(context.Background(), s.Pool, "authenticate", func(row pgx.CollectableRow) (struct{}, error) {
+	).Query(func(found pgx.Rows) error {
 		var place int
 		var a domain.Access
 		var own *int32
-		err := row.Scan(&place, &a.Organization, &a.Member, &a.Role, &a.Scopes, &a.Limits.Source, &a.Limits.MaxVersionStep,
-			(*zeronull.Timestamptz)(&a.ExpiresAt), &a.Plan, &a.Internal, &own, &a.Sequence, &a.UsedMinute)
-		if err != nil {
-			return struct{}{}, err
+		_, err := pgx.ForEachRow(found, []any{
+			&place, &a.Organization, &a.Member, &a.Role, &a.Scopes, &a.Limits.Source, &a.Limits.MaxVersionStep,
+			(*zeronull.Timestamptz)(&a.ExpiresAt), &a.Plan, &a.Internal, &own, &a.Sequence, &a.UsedMinute,
+		}, func() error {
+			for _, c := range rows[place-1] {
+				if c.counted {
+					a.UsedMinute++
+				}
+				a.Key, a.Link = c.access.Key, c.access.Link
+				c.access, c.perMinute, c.found = a, own, true
+				c.access.Scopes = slices.Clone(a.Scopes) // callers narrow their own
+			}
+			return nil
+		})
+		return err
+	})
+}
+
+// Judgement asks, together with a question, whether a remembered caller may still act, and counts the request in the
+// organization's UTC minute.
+type Judgement struct {
+	credential
+
+	shared *reader
+}
+
+// Judging returns a reader of records that judges a caller in the round trip of its first question. Use it for one
+// Record, Lookup, Evidence or EvidenceAsOf.
+func (s RecordReader) Judging(
+	key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time,
+) (RecordReader, *Judgement) {
+	s.judging = &Judgement{
+		credential{id: key, secret: secretSHA256, client: client, at: now, counted: true, access: domain.Access{Key: key}},
+		s.reader,
+	}
+	return s, s.judging
+}
+
+// queueJudgements adds the statement of all judgements that are not nil.
+func queueJudgements(to *pgx.Batch, shard domain.Shard, all []*Judgement) {
+	var batch []*credential
+	for _, j := range all {
+		if j != nil {
+			batch = append(batch, &j.credential)
 		}
-		c := batch[place-1]
-		a.Key, a.Link = c.access.Key, c.access.Link
-		c.access, c.perMinute, c.found = a, own, true
-		return struct{}{}, nil
-	}, sql, args...)
-	for _, c := range batch {
-		c.err = err
+	}
+	if len(batch) > 0 {
+		queueCredentials(to, authenticateKeys, shard, batch)
 	}
 }
+
+// Access is what Authenticate returns. Call it only after the question was answered.
+func (j *Judgement) Access() (domain.Access, error) { return j.shared.accessOf(&j.credential) }
 
 var countMinute = cluster.SQL(`INSERT INTO {meters} AS meters (shard, subject, minute, used) VALUES ($1, $2, $3, $4)
 	ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + $4

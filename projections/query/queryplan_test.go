@@ -22,7 +22,7 @@ func TestSharedReadsLookUpFullKeys(t *testing.T) {
 	defer pool.Close()
 	for name, query := range map[string]string{
 		"authenticate": authenticateKeys, "why_refused": whyKeyRefused, "authenticate_link": authenticateLinks,
-		"comparisons": loadComparisons, "evidence": loadEvidence, "aliases": findAliases,
+		"comparisons": loadComparisons, "evidence": loadEvidence, "records": findRecords, "lookups": lookRecordsUp, "aliases": findAliases,
 		"keys_of_company": findKeysOfCompany, "webhooks_of_company": findWebhooksOfCompany,
 		"clear_minutes": projections.ClearMinutes, "reserved_as": findReservedAs,
 		"never": "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND " +
@@ -115,7 +115,7 @@ func TestConsoleLooksUpKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"sources": sourcesOf, "referenced": referenced, "records_named": recordsNamed,
+		"sources": sourcesOf, "referenced": referenced,
 		"company": findGrantedCompany(domain.Access{Console: true}),
 		"never":   "SELECT document_id FROM documents WHERE shard = $1 AND source = $2",
 	} {

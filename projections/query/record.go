@@ -28,53 +28,142 @@ func granted(a domain.Access) string {
 	return ` JOIN {grants} g ON g.shard = $1 AND g.key_id = $3 AND g.company_id = c.company_id AND g.enabled`
 }
 
-func findRecord(a domain.Access) string {
-	return cluster.SQL(recordColumns + `
-		FROM {versions} i
-		JOIN {documents} d ON d.shard = $1 AND d.document_id = i.document_id
-		JOIN {companies} c ON c.shard = $1 AND c.company_id = d.company_id` + granted(a) + `
-		WHERE i.shard = $1 AND i.public_id = $2 AND i.organization_id = $4 AND i.record_id IS NOT NULL`)
+// recordsAsked returns a statement that reads the records of recordQuestions. They are named by columns of types.
+func recordsAsked(types, columns, joins string) string {
+	return cluster.SQL(recordColumns + `, n.place
+	FROM unnest($2::uuid[], $3::uuid[], ` + types + `) WITH ORDINALITY AS n(organization_id, key_id, ` + columns + `, place)` + joins + `
+	LEFT JOIN LATERAL (SELECT true AS granted FROM {grants} WHERE shard = $1 AND key_id = n.key_id AND company_id = c.company_id AND enabled OFFSET 0) g ON true
+	WHERE n.key_id IS NULL OR g.granted`)
+}
+
+const versionColumns = `record_id, public_id, sha256, version, previous_version, size_bytes, mime_type, generated_at, received_at, revoked_at`
+
+var (
+	findRecords = recordsAsked(`$4::uuid[]`, `public_id`, `
+	JOIN LATERAL (SELECT document_id, `+versionColumns+` FROM {versions}
+		WHERE shard = $1 AND public_id = n.public_id AND organization_id = n.organization_id AND record_id IS NOT NULL OFFSET 0) i ON true
+	JOIN LATERAL (SELECT company_id, source, reference, highest_version FROM {documents}
+		WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
+	JOIN LATERAL (SELECT company_id, reference FROM {companies}
+		WHERE shard = $1 AND company_id = d.company_id OFFSET 0) c ON true`)
+	lookRecordsUp = recordsAsked(`$4::text[], $5::text[], $6::text[], $7::int[]`, `company, source, document, version`, `
+	JOIN LATERAL (SELECT company_id, reference FROM {companies}
+		WHERE shard = $1 AND organization_id = n.organization_id AND reference = n.company OFFSET 0) c ON true
+	JOIN LATERAL (SELECT document_id, source, reference, highest_version FROM {documents}
+		WHERE shard = $1 AND company_id = c.company_id AND source = n.source AND reference = n.document OFFSET 0) d ON true
+	JOIN LATERAL (SELECT `+versionColumns+` FROM {versions}
+		WHERE shard = $1 AND document_id = d.document_id AND version = n.version AND record_id IS NOT NULL OFFSET 0) i ON true`)
+)
+
+// recordQuestion asks for one record by its public id or its version, and holds the answer.
+type recordQuestion struct {
+	access  domain.Access
+	judging *Judgement
+	id      domain.PublicID
+	version domain.VersionReference
+
+	record *domain.Record // nil if not found
+	err    error
 }
 
 // Record finds a record by its public id, or by a former one. A reserved version, and a record that the key may not
 // see, count as unknown.
 func (s RecordReader) Record(ctx context.Context, a domain.Access, id domain.PublicID) (domain.Record, error) {
-	found, err := s.record(ctx, a, id)
+	ask := func(id domain.PublicID, j *Judgement) (domain.Record, error) {
+		return s.askRecord(ctx, &s.records, &recordQuestion{access: a, judging: j, id: id}, answerRecords)
+	}
+	found, err := ask(id, s.judging)
 	if isUnknown(err) {
 		shard := a.Organization.Shard()
 		return keptFor(ctx, s.Pool, shard, a.Organization, id, err, func(former *alias) (domain.Record, error) {
-			return s.record(ctx, a, former.body.AliasOf)
+			return ask(former.body.AliasOf, nil)
 		})
 	}
 	return found, err
 }
 
-func (s RecordReader) record(ctx context.Context, a domain.Access, id domain.PublicID) (domain.Record, error) {
-	return read(ctx, s.reader, a, newEnough(a), func(from source) (domain.Record, error) {
-		found, err := statement.One(ctx, from, "find record", domain.ErrUnknownRecord, scanRecord, findRecord(a),
-			a.Organization.Shard(), id, a.Key, a.Organization)
-		if err == nil {
-			err = s.stillGranted(ctx, from, a, found.CompanyReference)
+// Lookup finds a record by the reference of its origin. An unknown company, and one without a grant, is an error of its
+// own.
+func (s RecordReader) Lookup(ctx context.Context, a domain.Access, v domain.VersionReference) (domain.Record, error) {
+	q := &recordQuestion{access: a, judging: s.judging, version: v}
+	found, err := s.askRecord(ctx, &s.lookups, q, answerLookups)
+	if isUnknown(err) {
+		if _, refused := s.grantedCompany(ctx, a, v.CompanyReference); refused != nil {
+			err = refused
 		}
-		return found, err
+	}
+	return found, err
+}
+
+// askRecord asks for a record; concurrent questions of a shard share a round trip.
+func (s RecordReader) askRecord(
+	ctx context.Context, questions *eventstore.Batcher[domain.Shard, *recordQuestion], q *recordQuestion,
+	answer func(context.Context, eventstore.Database, domain.Shard, []*recordQuestion),
+) (domain.Record, error) {
+	return read(ctx, s.reader, q.access, newEnough(q.access), func(from source) (domain.Record, error) {
+		shard := q.access.Organization.Shard()
+		if from.replica {
+			answer(ctx, from, shard, []*recordQuestion{q})
+		} else if err := questions.Ask(ctx, shard, q, func(shard domain.Shard, batch []*recordQuestion) {
+			answer(context.Background(), s.Pool, shard, batch) // for callers of their own
+		}); err != nil {
+			return domain.Record{}, statement.Failed("read a record", err)
+		}
+		switch {
+		case q.err != nil:
+			return domain.Record{}, q.err
+		case q.record == nil:
+			return domain.Record{}, domain.ErrUnknownRecord
+		}
+		return *q.record, s.stillGranted(ctx, from, q.access, q.record.CompanyReference)
 	})
 }
 
-// Lookup finds a record by the reference of its origin. The company is checked first.
-func (s RecordReader) Lookup(ctx context.Context, a domain.Access, v domain.VersionReference) (domain.Record, error) {
-	query := cluster.SQL(recordColumns + `
-		FROM {companies} c
-		JOIN {documents} d ON d.shard = $1 AND d.company_id = c.company_id AND d.source = $3 AND d.reference = $4
-		JOIN {versions} i ON i.shard = $1 AND i.document_id = d.document_id AND i.version = $5 AND i.record_id IS NOT NULL
-		WHERE c.shard = $1 AND c.company_id = $2`)
-	company, err := s.grantedCompany(ctx, a, v.CompanyReference)
-	if err != nil {
-		return domain.Record{}, err
-	}
-	return read(ctx, s.reader, a, newEnough(a), func(from source) (domain.Record, error) {
-		return statement.One(ctx, from, "look a record up", domain.ErrUnknownRecord, scanRecord, query,
-			a.Organization.Shard(), company.ID, v.Source, v.DocumentReference, v.Version)
+func answerRecords(ctx context.Context, from eventstore.Database, shard domain.Shard, batch []*recordQuestion) {
+	answerRecordsBy(ctx, from, shard, batch, findRecords,
+		statement.Column(batch, func(q *recordQuestion) domain.PublicID { return q.id }))
+}
+
+func answerLookups(ctx context.Context, from eventstore.Database, shard domain.Shard, batch []*recordQuestion) {
+	answerRecordsBy(ctx, from, shard, batch, lookRecordsUp,
+		statement.Column(batch, func(q *recordQuestion) string { return q.version.CompanyReference }),
+		statement.Column(batch, func(q *recordQuestion) string { return q.version.Source }),
+		statement.Column(batch, func(q *recordQuestion) string { return q.version.DocumentReference }),
+		statement.Column(batch, func(q *recordQuestion) int32 { return q.version.Version }))
+}
+
+func answerRecordsBy(
+	ctx context.Context, from eventstore.Database, shard domain.Shard, batch []*recordQuestion, sql string, names ...any,
+) {
+	b := &pgx.Batch{}
+	queueJudgements(b, shard, statement.Column(batch, func(q *recordQuestion) *Judgement { return q.judging }))
+	b.Queue(sql, append([]any{
+		shard, statement.Column(batch, func(q *recordQuestion) domain.OrganizationID { return q.access.Organization }),
+		statement.Column(batch, func(q *recordQuestion) *domain.KeyID { return needsGrant(q.access) }),
+	}, names...)...).Query(func(rows pgx.Rows) error {
+		var place int
+		_, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (struct{}, error) {
+			record, err := scanRecordAnd(row, &place)
+			if err == nil {
+				batch[place-1].record = &record
+			}
+			return struct{}{}, err
+		})
+		return err
 	})
+	err := statement.Together(ctx, from, "read records", b)
+	for _, q := range batch {
+		q.err = err
+	}
+}
+
+// needsGrant returns the key whose grants a statement must check, or nil for a signed-in member, who sees all companies
+// of the organization.
+func needsGrant(a domain.Access) *domain.KeyID {
+	if a.Console {
+		return nil
+	}
+	return &a.Key
 }
 
 func scanRecord(row pgx.CollectableRow) (domain.Record, error) { return scanRecordAnd(row) }
@@ -89,22 +178,24 @@ func scanRecordAnd(row pgx.CollectableRow, more ...any) (domain.Record, error) {
 	return i.Record(company), err
 }
 
-// recordsNamed reads an organization's records by their public ids, in that order.
-var recordsNamed = cluster.SQL(recordColumns + `
-	FROM unnest($3::uuid[]) WITH ORDINALITY AS n(id, place)
-	JOIN LATERAL (SELECT record_id, public_id, sha256, document_id, version, previous_version, size_bytes, mime_type, generated_at, received_at, revoked_at
-		FROM {versions} WHERE shard = $1 AND public_id = n.id AND organization_id = $2 AND record_id IS NOT NULL OFFSET 0) i ON true
-	JOIN LATERAL (SELECT company_id, source, reference, highest_version FROM {documents} WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
-	JOIN LATERAL (SELECT reference FROM {companies} WHERE shard = $1 AND company_id = d.company_id OFFSET 0) c ON true
-	ORDER BY n.place`)
-
 // RecordsNamed reads, for a signed-in member, the records with these ids, in that order, of any company. Ids that are
 // not records of the organization are left out.
 func (s RecordReader) RecordsNamed(
 	ctx context.Context, a domain.Access, ids []domain.PublicID,
-) ([]domain.Record, error) {
+) (records []domain.Record, err error) {
 	return read(ctx, s.reader, a, newEnough(a), func(from source) ([]domain.Record, error) {
-		return statement.All(ctx, from, "read records", scanRecord, recordsNamed, a.Organization.Shard(), a.Organization, ids)
+		batch := statement.Column(ids, func(id domain.PublicID) *recordQuestion { return &recordQuestion{access: a, id: id} })
+		answerRecords(ctx, from, a.Organization.Shard(), batch)
+		var records []domain.Record
+		for _, q := range batch {
+			if q.err != nil {
+				return nil, q.err
+			}
+			if q.record != nil {
+				records = append(records, *q.record)
+			}
+		}
+		return records, nil
 	})
 }
 
@@ -179,8 +270,9 @@ const (
 
 // evidenceQuestion asks for one record, and holds the answer.
 type evidenceQuestion struct {
-	id     domain.PublicID
-	access domain.Access
+	id      domain.PublicID
+	access  domain.Access
+	judging *Judgement
 
 	evidence *Evidence // nil if not found
 	err      error
@@ -217,10 +309,10 @@ func loadPublished(columns, event string) string {
 // Evidence reads a registration for a granted key. Concurrent questions of a shard share a round trip. A former public
 // id leads to the record that is kept (Evidence.Alias).
 func (s RecordReader) Evidence(ctx context.Context, a domain.Access, id domain.PublicID) (*Evidence, error) {
-	e, err := s.registration(ctx, a, id)
+	e, err := s.registration(ctx, a, id, s.judging)
 	if isUnknown(err) {
 		return keptFor(ctx, s.Pool, a.Organization.Shard(), a.Organization, id, err, func(former *alias) (*Evidence, error) {
-			e, err := s.registration(ctx, a, former.body.AliasOf)
+			e, err := s.registration(ctx, a, former.body.AliasOf, nil)
 			if err != nil {
 				return nil, err
 			}
@@ -230,8 +322,10 @@ func (s RecordReader) Evidence(ctx context.Context, a domain.Access, id domain.P
 	return e, err
 }
 
-func (s RecordReader) registration(ctx context.Context, a domain.Access, id domain.PublicID) (*Evidence, error) {
-	q := &evidenceQuestion{id: id, access: a}
+func (s RecordReader) registration(
+	ctx context.Context, a domain.Access, id domain.PublicID, j *Judgement,
+) (*Evidence, error) {
+	q := &evidenceQuestion{id: id, access: a, judging: j}
 	asking := s.evidence.Ask(ctx, a.Organization.Shard(), q, func(shard domain.Shard, batch []*evidenceQuestion) {
 		s.readEvidence(context.Background(), shard, batch) // for callers of their own
 	})
@@ -382,19 +476,14 @@ func (s RecordReader) readEvidence(ctx context.Context, shard domain.Shard, batc
 	answerBatch(ctx, s.Pool, batch, func(e *Evidence) []any {
 		return append([]any{&e.ReceivedAt, &e.Sequence}, eventTargets(e)...)
 	}, loadEvidence, shard,
-		statement.Column(batch, func(q *evidenceQuestion) *domain.KeyID {
-			if q.access.Console { // without a grant, like granted
-				return nil
-			}
-			return &q.access.Key
-		}),
+		statement.Column(batch, func(q *evidenceQuestion) *domain.KeyID { return needsGrant(q.access) }),
 		statement.Column(batch, func(q *evidenceQuestion) domain.OrganizationID { return q.access.Organization }))
 }
 
 // answerBatch runs a query for a batch. The public ids are the first argument after the shard. A row has the columns of
 // a comparison, then more columns. All rows are scanned into the same variables and copied.
 func answerBatch(
-	ctx context.Context, from history.Querier, batch []*evidenceQuestion, more func(*Evidence) []any, sql string,
+	ctx context.Context, from eventstore.Database, batch []*evidenceQuestion, more func(*Evidence) []any, sql string,
 	shard domain.Shard, args ...any,
 ) {
 	var place int
@@ -403,16 +492,22 @@ func answerBatch(
 	var i domain.Version
 	targets := append([]any{&place, &e.Event.Data, &i.Version, &i.RevokedAt, &d.Highest, &e.Pending}, more(&e)...)
 	ids := statement.Column(batch, func(q *evidenceQuestion) domain.PublicID { return q.id })
-	_, err := statement.All(ctx, from, "read evidence", func(row pgx.CollectableRow) (struct{}, error) {
-		e, i = Evidence{}, domain.Version{Document: &d}
-		err := row.Scan(targets...)
-		if err == nil {
-			e.Event.Shard, e.Status = shard, i.Status()
-			answer := e
-			batch[place-1].evidence = &answer
-		}
-		return struct{}{}, err
-	}, sql, append([]any{shard, ids}, args...)...)
+	b := &pgx.Batch{}
+	queueJudgements(b, shard, statement.Column(batch, func(q *evidenceQuestion) *Judgement { return q.judging }))
+	b.Queue(sql, append([]any{shard, ids}, args...)...).Query(func(rows pgx.Rows) error {
+		_, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (struct{}, error) {
+			e, i = Evidence{}, domain.Version{Document: &d}
+			err := row.Scan(targets...)
+			if err == nil {
+				e.Event.Shard, e.Status = shard, i.Status()
+				answer := e
+				batch[place-1].evidence = &answer
+			}
+			return struct{}{}, err
+		})
+		return err
+	})
+	err := statement.Together(ctx, from, "read evidence", b)
 	for _, q := range batch {
 		q.err = err
 	}

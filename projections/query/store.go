@@ -20,7 +20,6 @@ import (
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/fair"
-	"integrityledger/eventstore/history"
 	"integrityledger/projections/internal/statement"
 )
 
@@ -51,7 +50,10 @@ type (
 	// CompanyReader reads companies, the partitions of an organization, and the access of keys and webhooks to them.
 	CompanyReader struct{ *reader }
 	// RecordReader reads records, reservations and their evidence.
-	RecordReader struct{ *reader }
+	RecordReader struct {
+		*reader
+		judging *Judgement // asked together with the next question
+	}
 	// HistoryReader reads the feed and the audit trail.
 	HistoryReader struct{ *reader }
 	// DocumentReader reads uploaded documents, their analyses and certificates.
@@ -68,7 +70,7 @@ type (
 func New(c Config) *Store {
 	r := &reader{Config: c, scanning: newTurns()}
 	return &Store{
-		r, IdentityReader{r}, OrganizationReader{r}, KeyReader{r}, CompanyReader{r}, RecordReader{r}, HistoryReader{r},
+		r, IdentityReader{r}, OrganizationReader{r}, KeyReader{r}, CompanyReader{r}, RecordReader{reader: r}, HistoryReader{r},
 		DocumentReader{r}, AllowanceReader{r}, WebhookReader{r}, AnswerReader{r},
 	}
 }
@@ -97,6 +99,8 @@ type reader struct {
 	comparisons eventstore.Batcher[domain.Shard, *evidenceQuestion]
 	leaves      eventstore.Batcher[domain.Shard, *evidenceQuestion]
 	evidence    eventstore.Batcher[domain.Shard, *evidenceQuestion]
+	records     eventstore.Batcher[domain.Shard, *recordQuestion]
+	lookups     eventstore.Batcher[domain.Shard, *recordQuestion]
 }
 
 // allShards runs a query whose first argument is the shard on one shard after another. It fails if any of them fails.
@@ -170,7 +174,7 @@ const (
 
 // source is the primary, or one snapshot of the replica.
 type source struct {
-	history.Querier
+	eventstore.Database
 	replica  bool
 	sequence int64 // of the organization; the source has at least this one
 	epoch    int64 // of the feed, of the replica
@@ -189,7 +193,7 @@ func read[T any](
 	}) {
 		return answer, nil
 	}
-	return ask(source{Querier: s.Pool, sequence: math.MaxInt64})
+	return ask(source{Database: s.Pool, sequence: math.MaxInt64})
 }
 
 // readMuch is read for queries that may read many rows.
@@ -199,7 +203,7 @@ func readMuch[T any](ctx context.Context, s *reader, a domain.Access, ask func(s
 			return ask(from)
 		}
 		return scan(ctx, s, a.Organization, func(pool eventstore.Database) (T, error) {
-			from.Querier = pool
+			from.Database = pool
 			return ask(from)
 		})
 	})
@@ -297,7 +301,7 @@ func (r *Replica) snapshot(ctx context.Context, a domain.Access, after int64, as
 	}
 	answer := errAskPrimary
 	if sequence >= after {
-		answer = ask(source{Querier: conn, replica: true, sequence: sequence, epoch: epoch})
+		answer = ask(source{Database: conn, replica: true, sequence: sequence, epoch: epoch})
 	}
 	if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil && answer == nil {
 		return say.Errorf("end a snapshot of the replica: %w", err)

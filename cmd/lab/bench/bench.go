@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -31,8 +32,10 @@ type Config struct {
 
 	Duration time.Duration // of one contender's round
 	Rounds   int
-	Quick    bool  // prepare less, and skip the checkpoint cycle
-	Growth   int64 // number of records at which to compare the cost with 50,000 records; 0: skip. Not with Quick
+	// Only measures only the contenders whose names it matches; nil: all, and everything else.
+	Only   *regexp.Regexp
+	Quick  bool  // prepare less, and skip the checkpoint cycle
+	Growth int64 // number of records at which to compare the cost with 50,000 records; 0: skip. Not with Quick
 	// Soak, if set, replaces all other measurements.
 	Soak        time.Duration
 	Concurrency int // for Soak
@@ -250,6 +253,9 @@ func (r *run) compare(ctx context.Context, result *Result) error {
 	for _, c := range list {
 		f := &Figure{Name: c.name, Organizations: len(c.owners), Unit: c.unit, NotMeasured: c.missing}
 		result.Figures, r.figures[c.name] = append(result.Figures, f), f
+		if r.Only != nil && !r.Only.MatchString(c.name) {
+			c.missing, f.NotMeasured = notChosen, notChosen
+		}
 		if c.missing == "" {
 			r.Progress("warming up: " + c.name)
 			if err := r.warm(ctx, c); err != nil {
@@ -283,11 +289,17 @@ func (r *run) compare(ctx context.Context, result *Result) error {
 				c.unit, shortDuration(round.P50), shortDuration(round.P99)))
 		}
 	}
-	if err := r.people(ctx, result); err != nil {
-		return fmt.Errorf("%d people at the console: %w", people, err)
+	if r.Only == nil {
+		if err := r.people(ctx, result); err != nil {
+			return fmt.Errorf("%d people at the console: %w", people, err)
+		}
 	}
 	for _, f := range result.Figures {
 		f.finish()
+	}
+	if r.Only != nil {
+		result.Figures = slices.DeleteFunc(result.Figures, func(f *Figure) bool { return f.NotMeasured == notChosen })
+		return nil
 	}
 	for _, once := range []func(context.Context) error{
 		r.grow, r.disk, r.webhooks, r.checkpointCycle, r.memory, r.rebuild, r.export, r.growth,
@@ -298,6 +310,8 @@ func (r *run) compare(ctx context.Context, result *Result) error {
 	}
 	return r.flood(ctx, result)
 }
+
+const notChosen = "not chosen"
 
 // warm runs a contender once without recording it, and finds its best concurrency.
 func (r *run) warm(ctx context.Context, c *contender) error {

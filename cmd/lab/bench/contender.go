@@ -37,6 +37,8 @@ const (
 	batches     = "batch endpoint, 500 a call"
 	comparisons = "public comparison"
 	evidences   = "evidence, a signature each"
+	lookups     = "look-up by reference"
+	records     = "record by public id"
 	feedHTTP    = "feed over HTTP, pages of 1,000"
 	feedSQL     = "the same pages by SQL"
 
@@ -99,7 +101,7 @@ func (r *run) contenders(ctx context.Context) ([]*contender, error) {
 	}); err != nil {
 		return nil, err
 	}
-	records, err := r.lab.readables(ctx)
+	readables, err := r.lab.readables(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +113,7 @@ func (r *run) contenders(ctx context.Context) ([]*contender, error) {
 	if err != nil {
 		return nil, err
 	}
+	anyRecord := func() readable { return readables[rand.IntN(len(readables))] } //nolint:gosec // any record will do
 	one, many := r.lab.one, r.lab.many
 	// This contender has the machine to itself, with a warm connection and warm plans.
 	alone := r.registering(r.service, httpAlone, 1, many)
@@ -143,19 +146,24 @@ func (r *run) contenders(ctx context.Context) ([]*contender, error) {
 		{name: comparisons, workers: readConcurrency, unit: "requests", service: r.service, method: http.MethodGet,
 			want: http.StatusOK, mark: `"MATCH_CURRENT"`,
 			fill: func(q *caller) {
-				one := records[rand.IntN(len(records))] //nolint:gosec // any record will do
+				one := anyRecord()
 				q.path, q.query = "/api/public/integrity/"+one.publicID, "sha256="+one.sha256
 			}},
 		// The private export, with a freshly signed observation and an inclusion proof.
 		{name: evidences, workers: readConcurrency, owners: many, unit: "requests", service: r.service,
 			method: http.MethodGet, want: http.StatusOK, mark: `"statusObservation":{`,
 			fill: func(q *caller) {
-				one := records[rand.IntN(len(records))] //nolint:gosec // any record will do
+				one := anyRecord()
 				q.owner, q.path = one.owner, recordsPath+"/"+one.publicID+"/evidence"
 			}, seen: func(answer []byte) {
 				r.exports.Add(1)
 				r.proofs.Add(int64(bytes.Count(answer, []byte(`"inclusion":{`))))
 			}},
+		r.reading(lookups, many, func(q *caller, one readable) {
+			q.path = "/api/v1/integrity/lookup"
+			q.query = "companyReference=" + company + "&source=" + origin + "&documentReference=" + one.reference + "&version=1"
+		}, anyRecord),
+		r.reading(records, many, func(q *caller, one readable) { q.path = recordsPath + "/" + one.publicID }, anyRecord),
 		{name: feedHTTP, workers: 8, owners: many, unit: "events", service: r.service, method: http.MethodGet,
 			want: http.StatusOK, mark: `"evt_`, units: pageSize,
 			fill: func(q *caller) {
@@ -194,6 +202,21 @@ func (r *run) contenders(ctx context.Context) ([]*contender, error) {
 		}
 	}
 	return list, nil
+}
+
+// reading asks for a record of the caller's organization.
+func (r *run) reading(
+	name string, owners []*organization, ask func(*caller, readable), record func() readable,
+) *contender {
+	return &contender{
+		name: name, workers: readConcurrency, owners: owners, unit: "requests", service: r.service,
+		method: http.MethodGet, want: http.StatusOK, mark: `"status":"current"`,
+		fill: func(q *caller) {
+			one := record()
+			q.owner = one.owner
+			ask(q, one)
+		},
+	}
 }
 
 // registering registers through the service: authenticated with real keys, metered, parsed, decided, committed,
@@ -253,23 +276,26 @@ func (c *contender) overHTTP() operation {
 
 // readable is a record that readers request.
 type readable struct {
-	publicID, sha256 string
-	owner            *organization
+	publicID, sha256, reference string
+	owner                       *organization
 }
 
 // readables are records of the sixteen organizations, from all over the ledger.
 func (l *lab) readables(ctx context.Context) (list []readable, err error) {
 	for _, o := range l.many {
 		rows, err := l.read.Query(ctx,
-			`SELECT public_id, sha256 FROM versions WHERE shard = $1 AND organization_id = $2 ORDER BY public_id LIMIT $3`,
+			`SELECT v.public_id, v.sha256, d.reference FROM versions v
+				JOIN documents d ON d.shard = v.shard AND d.document_id = v.document_id
+				WHERE v.shard = $1 AND v.organization_id = $2 ORDER BY v.public_id LIMIT $3`,
 			o.id.Shard(), [16]byte(o.id), readRecords/len(l.many))
 		if err != nil {
 			return nil, err
 		}
 		var id domain.PublicID
 		var sum []byte
-		if _, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &sum}, func() error {
-			list = append(list, readable{id.String(), hex.EncodeToString(sum), o})
+		var reference string
+		if _, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &sum, &reference}, func() error {
+			list = append(list, readable{id.String(), hex.EncodeToString(sum), reference, o})
 			return nil
 		}); err != nil {
 			return nil, err

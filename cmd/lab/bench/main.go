@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"syscall"
 	"time"
@@ -48,6 +49,7 @@ Exit codes: 0 measured and verified, even if a target was missed; 2 the run fail
 func command(a *cli.App) *cobra.Command {
 	var asJSON bool
 	var seconds float64
+	var only string
 	config := Config{Progress: func(line string) { _, _ = fmt.Fprintln(a.Errs, line) }}
 	c := &cobra.Command{
 		Use: "bench", Short: "Measure the ledger beside what it is compared with", Long: help, Args: cli.Arguments(0, 0),
@@ -79,10 +81,18 @@ func command(a *cli.App) *cobra.Command {
 			return errors.New("--import must be at least 1000 declarations (--import=N)")
 		case len(config.Origins) > 0 && !config.Outbox:
 			return errors.New("--origin must be used with --outbox")
-		case several(config.Flood, config.Outbox, config.Import != 0, !alone || config.Growth != 0 || config.Rebuild != 0):
-			return errors.New("--flood, --outbox and --import must be used alone")
+		case only != "" && config.Soak != 0, several(only != "", config.Flood, config.Outbox, config.Import != 0,
+			!alone && only == "" || config.Growth != 0 || config.Rebuild != 0):
+			return errors.New("--flood, --outbox, --import and --only must be used alone (--only also with --quick)")
 		case config.Soak == 0 && c.Flags().Changed("c"):
 			return errors.New("--c must be used with --duration")
+		}
+		if only != "" {
+			pattern, err := regexp.Compile(only)
+			if err != nil {
+				return fmt.Errorf("--only must be a regular expression: %w", err)
+			}
+			config.Only = pattern
 		}
 		cfg, err := settings.Load(a, c)
 		if err != nil {
@@ -107,6 +117,7 @@ func command(a *cli.App) *cobra.Command {
 		"the program to measure (default: integrity, in the directory of this program)")
 	f.BoolVar(&config.Quick, "quick", false, "one short round and no checkpoint cycle: about two minutes")
 	f.Float64Var(&seconds, "seconds", 4, "length of each measurement")
+	f.StringVar(&only, "only", "", "measure only the contenders whose names match this regular expression")
 	f.IntVar(&config.Rounds, "rounds", 3, "rounds, in each of which every contender has its turn")
 	f.Int64Var(&config.Growth, "growth", 0,
 		"also compare the cost of a registration at 50,000 records with that at this number of records "+

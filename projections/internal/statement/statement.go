@@ -68,6 +68,16 @@ func Map[K comparable, V any](
 	return all, err
 }
 
+// Together sends several statements in one round trip, in which each reads its rows itself.
+func Together(ctx context.Context, to eventstore.Database, what string, b *pgx.Batch) error {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	if err := to.SendBatch(ctx, b).Close(); err != nil {
+		return Failed(what, err)
+	}
+	return nil
+}
+
 // One is First for a row whose absence is a refusal.
 func One[T any](
 	ctx context.Context, from history.Querier, what string, missing error, scan pgx.RowToFunc[T], sql string, args ...any,
