@@ -366,3 +366,66 @@ func TestDecisionJudgesGrants(t *testing.T) {
 	}
 	s.Audit(t)
 }
+
+// A read by a remembered key is judged together with its question, counted once, and refused to a key that has lost its
+// rights since its last request.
+func TestReadersAreJudged(t *testing.T) {
+	s := open(t, options{})
+	record := s.registered("known", 1, "known")
+	routes := map[string]string{
+		"look-up": integrity + "/lookup?companyReference=company-1&source=billing&documentReference=known&version=1",
+		"link":    integrity + "/lookup?publicId=" + record,
+		"record":  integrity + "/records/" + record,
+		"export":  integrity + "/records/" + record + "/evidence",
+		"as of":   integrity + "/records/" + record + "/evidence?at=" + fmt.Sprint(s.sequence()),
+	}
+	ended, disabled := domain.MemberEnded, domain.MemberDisabled
+	n := 0
+	for name, path := range routes {
+		ask := s.sending(http.MethodGet, path, nil)
+		for what, change := range map[string]func(actor){
+			"a revoked key":     func(a actor) { s.revokeKey(a.key) },
+			"an expired key":    func(actor) { s.skew.Add(int64(domain.DefaultKeyLifetime)) },
+			"an ended member":   func(a actor) { s.changeMember(a.email, nil, &ended) },
+			"a disabled member": func(a actor) { s.changeMember(a.email, nil, &disabled) },
+			"a lost grant":      func(a actor) { s.Grant(t, s.org, a.key, s.org.Company.ID, false) },
+		} {
+			n++
+			a := s.actor(fmt.Sprintf("reader%d@example.com", n), domain.Admin)
+			left := func(got answer) (n int) {
+				got.is200()
+				_, err := fmt.Sscanf(got.header.Get("RateLimit"), `"minute";r=%d`, &n)
+				check(t, err)
+				return n
+			}
+			if first, second := left(ask(a.secret)), left(ask(a.secret)); second != first-1 {
+				t.Errorf("%s: %d requests are left after %d", name, second, first)
+			}
+			change(a)
+			got := ask(a.secret)
+			s.skew.Store(0)
+			t.Run(name+" by "+what, func(t *testing.T) {
+				got.t = t
+				switch {
+				case what != "a lost grant":
+					got.refuses(http.StatusUnauthorized, domain.InvalidKey)
+				case name == "look-up":
+					got.refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
+				default:
+					got.refuses(http.StatusNotFound, domain.RecordNotFound)
+				}
+			})
+		}
+	}
+
+	// The minute is used up between two requests, and is found to be by the question's judgement.
+	s.freshMinute()
+	ask := s.sending(http.MethodGet, routes["look-up"], nil)
+	ask(s.org.Secret).is(http.StatusOK)
+	two := int32(2)
+	must(s, &domain.ChangePlan{Origin: s.org.Operator(), KeepInternal: true, PerMinute: &two})
+	ask(s.org.Secret).is(http.StatusOK)
+	for range 2 {
+		ask(s.org.Secret).refuses(http.StatusTooManyRequests, domain.RateLimited)
+	}
+}

@@ -40,7 +40,7 @@ const (
 // that this credential had on an earlier request, so the request needs no statement before its group's or its
 // question's. A replica must know how far the organization has come before it is asked.
 func (s *Identity) decide(r *http.Request, e Endpoint) error {
-	if e.Judged && !(e.Replica && s.Store.Replica != nil) && s.remember(r, e.Policy) {
+	if e.Judged && (!e.Replica || s.Store.Replica == nil) && s.remember(r, e.Policy) {
 		return nil
 	}
 	return s.admit(r, e.Policy)
@@ -159,28 +159,30 @@ func (s *Identity) Reach(c *Call, answer eventstore.Answer) {
 	}
 }
 
-// Asked asks a question for the request's caller. A remembered caller is judged in the question's round trip, and if it
-// may not act, nothing is answered.
-func Asked[T any](
-	s *Identity, c *Call, ask func(query.RecordReader) (T, error),
-) (answer T, err error) {
+// Asked asks a question for the request's caller. A remembered caller is judged in the question's round trip. If it may
+// not act, nothing is answered.
+func Asked[T any](s *Identity, c *Call, ask func(query.RecordReader) (T, error)) (answer T, err error) {
 	if c.standing != remembered {
 		return ask(s.Store.RecordReader)
 	}
+	var none T
 	records, j := s.Store.Judging(c.name.key, c.name.secret, c.name.client, c.Start)
 	answer, err = ask(records)
 	access, refused := j.Access()
-	if refused != nil || access.UsedMinute > access.PerMinute || Allows(access, c.Scope) != nil {
-		var none T
-		return none, cmp.Or(err, errUnjudged) // settle refuses
+	if refused != nil {
+		return none, cmp.Or(err, errUnjudged) // settle refuses the key, unless the database did not answer
 	}
 	c.Access, c.standing = access, judged
 	s.accepted(c, access.UsedMinute, access.PerMinute)
+	if access.UsedMinute > access.PerMinute {
+		return none, c.Limits[len(c.Limits)-1].refusal()
+	}
+	if err := Allows(access, c.Scope); err != nil {
+		return none, err
+	}
 	return answer, err
 }
 
-// errUnjudged answers a remembered caller that its question's judgement has refused, unless settle, which judges once
-// more, refuses it first.
 var errUnjudged error = domain.Unavailable("The caller's rights have just changed; send the request again.")
 
 // settle makes the final decision on a request whose handler has returned. It judges a remembered caller that no group

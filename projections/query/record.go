@@ -70,7 +70,7 @@ type recordQuestion struct {
 // see, count as unknown.
 func (s RecordReader) Record(ctx context.Context, a domain.Access, id domain.PublicID) (domain.Record, error) {
 	ask := func(id domain.PublicID, j *Judgement) (domain.Record, error) {
-		return s.askRecord(ctx, &s.records, &recordQuestion{access: a, judging: j, id: id}, answerRecords)
+		return s.askRecord(ctx, &s.records, recordQuestion{access: a, judging: j, id: id}, answerRecords)
 	}
 	found, err := ask(id, s.judging)
 	if isUnknown(err) {
@@ -85,8 +85,9 @@ func (s RecordReader) Record(ctx context.Context, a domain.Access, id domain.Pub
 // Lookup finds a record by the reference of its origin. An unknown company, and one without a grant, is an error of its
 // own.
 func (s RecordReader) Lookup(ctx context.Context, a domain.Access, v domain.VersionReference) (domain.Record, error) {
-	q := &recordQuestion{access: a, judging: s.judging, version: v}
-	found, err := s.askRecord(ctx, &s.lookups, q, answerLookups)
+	found, err := s.askRecord(
+		ctx, &s.lookups, recordQuestion{access: a, judging: s.judging, version: v}, answerLookups,
+	)
 	if isUnknown(err) {
 		if _, refused := s.grantedCompany(ctx, a, v.CompanyReference); refused != nil {
 			err = refused
@@ -97,11 +98,11 @@ func (s RecordReader) Lookup(ctx context.Context, a domain.Access, v domain.Vers
 
 // askRecord asks for a record; concurrent questions of a shard share a round trip.
 func (s RecordReader) askRecord(
-	ctx context.Context, questions *eventstore.Batcher[domain.Shard, *recordQuestion], q *recordQuestion,
+	ctx context.Context, questions *eventstore.Batcher[domain.Shard, *recordQuestion], asked recordQuestion,
 	answer func(context.Context, eventstore.Database, domain.Shard, []*recordQuestion),
 ) (domain.Record, error) {
-	return read(ctx, s.reader, q.access, newEnough(q.access), func(from source) (domain.Record, error) {
-		shard := q.access.Organization.Shard()
+	return read(ctx, s.reader, asked.access, newEnough(asked.access), func(from source) (domain.Record, error) {
+		q, shard := new(asked), asked.access.Organization.Shard() // without the answer of a replica that was dismissed
 		if from.replica {
 			answer(ctx, from, shard, []*recordQuestion{q})
 		} else if err := questions.Ask(ctx, shard, q, func(shard domain.Shard, batch []*recordQuestion) {

@@ -70,8 +70,8 @@ type (
 func New(c Config) *Store {
 	r := &reader{Config: c, scanning: newTurns()}
 	return &Store{
-		r, IdentityReader{r}, OrganizationReader{r}, KeyReader{r}, CompanyReader{r}, RecordReader{reader: r}, HistoryReader{r},
-		DocumentReader{r}, AllowanceReader{r}, WebhookReader{r}, AnswerReader{r},
+		r, IdentityReader{r}, OrganizationReader{r}, KeyReader{r}, CompanyReader{r}, RecordReader{reader: r},
+		HistoryReader{r}, DocumentReader{r}, AllowanceReader{r}, WebhookReader{r}, AnswerReader{r},
 	}
 }
 
