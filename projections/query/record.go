@@ -108,7 +108,7 @@ func (s RecordReader) askRecord(
 		} else if err := questions.Ask(ctx, shard, q, func(shard domain.Shard, batch []*recordQuestion) {
 			answer(context.Background(), s.Pool, shard, batch) // for callers of their own
 		}); err != nil {
-			return domain.Record{}, statement.Failed("read a record", err)
+			return domain.Record{}, statement.Failed("read records", err)
 		}
 		switch {
 		case q.err != nil:
