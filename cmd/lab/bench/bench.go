@@ -289,10 +289,8 @@ func (r *run) compare(ctx context.Context, result *Result) error {
 				c.unit, shortDuration(round.P50), shortDuration(round.P99)))
 		}
 	}
-	if r.Only == nil {
-		if err := r.people(ctx, result); err != nil {
-			return fmt.Errorf("%d people at the console: %w", people, err)
-		}
+	if err := r.people(ctx, result); err != nil {
+		return fmt.Errorf("%d people at the console: %w", people, err)
 	}
 	for _, f := range result.Figures {
 		f.finish()

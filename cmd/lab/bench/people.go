@@ -39,6 +39,9 @@ var console = []string{"/console", "/console/records", "/console/history"}
 // people measures registrations alone, beside idle sessions, and beside people who open pages; and the pages alone. The
 // order changes from round to round, so that no contender benefits from its place.
 func (r *run) people(ctx context.Context, result *Result) error {
+	if r.Only != nil && !r.Only.MatchString(peoplePages) {
+		return nil
+	}
 	many := r.lab.many
 	figures := map[string]*Figure{}
 	for _, f := range []*Figure{
@@ -51,7 +54,9 @@ func (r *run) people(ctx context.Context, result *Result) error {
 		},
 		{Name: peoplePages, Concurrency: 8, Organizations: len(many), Unit: "requests"},
 	} {
-		result.Figures = append(result.Figures, f)
+		if r.Only == nil || f.Name == peoplePages {
+			result.Figures = append(result.Figures, f)
+		}
 		figures[f.Name], r.figures[f.Name] = f, f
 	}
 	c := r.registering(r.service, httpLight, 64, many)
@@ -60,7 +65,7 @@ func (r *run) people(ctx context.Context, result *Result) error {
 		return err
 	}
 	for i := range max(peopleRounds, r.Rounds) {
-		alone := func() error { return r.figure(ctx, figures[peopleAlone], c, length) }
+		alone := func() error { return r.figure(ctx, figures[peopleAlone], c, length, false) }
 		signedIn := func() (err error) {
 			v, err := r.signIn(ctx)
 			if err != nil {
@@ -68,7 +73,7 @@ func (r *run) people(ctx context.Context, result *Result) error {
 			}
 			defer func() { err = errors.Join(err, v.signOut(ctx)) }()
 			steps := []func() error{
-				func() error { return r.figure(ctx, figures[peopleIdle], c, length) },
+				func() error { return r.figure(ctx, figures[peopleIdle], c, length, false) },
 				func() error {
 					group, running := errgroup.WithContext(ctx)
 					end, stop := context.WithCancel(running)
@@ -78,15 +83,19 @@ func (r *run) people(ctx context.Context, result *Result) error {
 						figures[peopleOpened].Rounds = append(figures[peopleOpened].Rounds, opened)
 						return err
 					})
-					err := r.figure(running, figures[peopleBeside], c, length)
+					err := r.figure(running, figures[peopleBeside], c, length, false)
 					stop()
 					return errors.Join(group.Wait(), err)
 				},
 				func() error {
 					return r.figure(
 						ctx, figures[peoplePages], &contender{name: peoplePages, workers: 8, call: v.open, service: r.service}, length,
+						i == 0,
 					)
 				},
+			}
+			if r.Only != nil {
+				steps = steps[len(steps)-1:]
 			}
 			if i%2 == 1 {
 				slices.Reverse(steps)
@@ -99,6 +108,9 @@ func (r *run) people(ctx context.Context, result *Result) error {
 			return nil
 		}
 		both := []func() error{alone, signedIn}
+		if r.Only != nil {
+			both = both[1:]
+		}
 		if i%2 == 1 {
 			slices.Reverse(both)
 		}
@@ -111,9 +123,9 @@ func (r *run) people(ctx context.Context, result *Result) error {
 	return nil
 }
 
-// figure measures one more round of a contender.
-func (r *run) figure(ctx context.Context, f *Figure, c *contender, length time.Duration) error {
-	round, err := r.measureOne(ctx, c, length, false)
+// figure measures one more round of a contender, profiled if it is the first.
+func (r *run) figure(ctx context.Context, f *Figure, c *contender, length time.Duration, first bool) error {
+	round, err := r.measureOne(ctx, c, length, first)
 	if err != nil {
 		return err
 	}
@@ -216,7 +228,7 @@ func (v *visitors) open(ctx context.Context, worker int) (int, error) {
 // peopleMeasured returns the rounds of registrations alone and beside people, if measured.
 func peopleMeasured(r *run) (alone, beside *Figure, m measurement) {
 	alone, beside = r.figures[peopleAlone], r.figures[peopleBeside]
-	if alone == nil || beside == nil {
+	if alone == nil || beside == nil || len(beside.Rounds) == 0 {
 		m.missing = "nobody has signed in"
 	}
 	return alone, beside, m

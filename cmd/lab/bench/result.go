@@ -96,6 +96,9 @@ var goals = []goal{
 	{targetQuietBatches, unitRatio, atMost, 4, 2, nil},
 	{targetQuietSingles, unitRatio, atMost, 4, 2, nil},
 	{targetFlooding, unitRatio, atLeast, 0.9, 1, nil},
+	{"a page of the console, CPU of the service", unitCPU, atMost, 2000, 1000, figure(
+		peoplePages, func(f *Figure) measurement { return measurement{value: microseconds(f.CPU.Service)} },
+	)},
 	{targetPeople, unitRatio, atLeast, 0.95, 1, besidePeople},
 	{targetPeopleWait, unitRatio, atMost, 1.5, 1.1, waitsBesidePeople},
 	{targetRebuild, unitRate, atLeast, 30_000, 60_000, nil},
