@@ -1,6 +1,7 @@
 package action
 
 import (
+	"cmp"
 	"context"
 	"regexp"
 	"strings"
@@ -95,19 +96,26 @@ func (s *Audit) AuditEvents(
 			page.Total,
 		)
 	}
+	events := wire.Each(page.Events, func(e query.AuditEvent) (view wire.AuditEvent) {
+		var failed error
+		view, failed = viewAuditEvent(e)
+		err = cmp.Or(err, failed)
+		return view
+	})
 	return wire.AuditEvents{
-		Events: wire.Each(page.Events, viewAuditEvent), Limit: question.Limit, Offset: question.Offset, Total: page.Total,
+		Events: events, Limit: question.Limit, Offset: question.Offset, Total: page.Total,
 		NextCursor: page.Cursor, HasMore: page.More,
-	}, nil
+	}, err
 }
 
-func viewAuditEvent(e query.AuditEvent) wire.AuditEvent {
+func viewAuditEvent(e query.AuditEvent) (wire.AuditEvent, error) {
+	details, err := e.Details()
 	return wire.AuditEvent{
 		ID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), Actor: actorOf(e),
 		Action: e.Action,
-		Target: targetOf(e), RequestID: e.RequestID, Reason: e.Reason, Enabled: e.Enabled, Details: e.Details,
+		Target: targetOf(e), RequestID: e.RequestID, Reason: e.Reason, Enabled: e.Enabled, Details: details,
 		CompanyID: wire.ViewOrNull(wire.OrNull(e.Company), domain.CompanyID.String),
-	}
+	}, err
 }
 
 // DetectorMetrics shows the findings of each detector version in the organization's documents, and its run times.

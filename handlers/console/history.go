@@ -245,7 +245,8 @@ func (s historyPages) happened(ctx context.Context, c *edge.Call, events []query
 			h.Reason = *e.Reason
 		}
 		if strings.HasPrefix(h.Action, "member.") {
-			_ = json.Unmarshal(e.Details, &h.Change) // other members than these are left out
+			details, _ := e.Details()
+			_ = json.Unmarshal(details, &h.Change) // other members than these are left out
 		}
 		if r, ok := versions[e.Subject]; ok {
 			h.TargetName, h.TargetVersion = r.DocumentReference, r.Version

@@ -275,7 +275,10 @@ func (s *Console) registration(r *http.Request, record domain.Record) (reserved,
 		return false, false, err
 	}
 	var details struct{ Reserved bool }
-	err = json.Unmarshal(page.Events[0].Details, &details)
+	text, err := page.Events[0].Details()
+	if err == nil {
+		err = json.Unmarshal(text, &details)
+	}
 	member, _ := domain.ParseID[domain.MemberID](page.Events[0].Actor.String())
 	return details.Reserved, !member.IsZero(), err
 }

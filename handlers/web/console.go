@@ -220,14 +220,21 @@ func (f consoleFrame) entry(name string) consoleLink {
 	return entry
 }
 
+func (f consoleFrame) language() evidence.Language { return f.Language }
+
+// renderConsole renders a page of the console, or a part of one, in the language of its frame.
+func (s *Site) renderConsole(name string, data interface{ language() evidence.Language }) ([]byte, error) {
+	return render(s.console[data.language()], name, data)
+}
+
 // SignIn renders the page for signing in.
 func (s *Site) SignIn(c Console) ([]byte, error) {
-	return render(s.console, "sign-in.html", s.consoleFrame(c))
+	return s.renderConsole("sign-in.html", s.consoleFrame(c))
 }
 
 // SignUp renders the page on which a person asks for a link to create an organization.
 func (s *Site) SignUp(c Console) ([]byte, error) {
-	return render(s.console, "sign-up.html", s.consoleFrame(c))
+	return s.renderConsole("sign-up.html", s.consoleFrame(c))
 }
 
 // providerCard is the form that leads to the OpenID provider, on the page with this name.
@@ -246,7 +253,7 @@ func (f consoleFrame) ProviderCard(name string) *providerCard {
 
 // ToProvider renders the link to the OpenID provider, for browsers that do not follow the refresh.
 func (s *Site) ToProvider(c Console) ([]byte, error) {
-	return render(s.console, "provider.html", s.consoleFrame(c))
+	return s.renderConsole("provider.html", s.consoleFrame(c))
 }
 
 // Message renders a message that explains why nothing was done.
@@ -272,7 +279,7 @@ func (s *Site) Limit(l Limit) ([]byte, error) {
 	if f.Text = f.C["Messages"].(map[string]any)[l.Console.Name]; l.Failure != nil {
 		f.Text = l.Failure.Detail
 	}
-	return render(s.console, "message.html", f)
+	return s.renderConsole("message.html", f)
 }
 
 // Choice is a membership that a person may sign in to.
@@ -297,7 +304,7 @@ type NewOrganization struct {
 // SignInLink renders the page of a mailed link: with one button, with a button for each of several organizations, or
 // with the form to create one if it is not nil.
 func (s *Site) SignInLink(c Console, choices []Choice, form *NewOrganization) ([]byte, error) {
-	return render(s.console, "link.html", struct {
+	return s.renderConsole("link.html", struct {
 		consoleFrame
 		Choices []Choice
 		Make    *NewOrganization
@@ -314,7 +321,7 @@ type Invitation struct {
 
 // Invitation renders the page of an invitation.
 func (s *Site) Invitation(i Invitation) ([]byte, error) {
-	return render(s.console, "invitation.html", struct {
+	return s.renderConsole("invitation.html", struct {
 		consoleFrame
 		Invited Invitation
 	}{s.consoleFrame(i.Console), i})
@@ -342,7 +349,7 @@ func (f consoleFrame) Step() string {
 
 // Prove renders the page that asks for a new proof of identity.
 func (s *Site) Prove(c Console) ([]byte, error) {
-	return render(s.console, "prove.html", s.consoleFrame(c))
+	return s.renderConsole("prove.html", s.consoleFrame(c))
 }
 
 // Overview is the content of the first page.
@@ -380,7 +387,7 @@ func (o Overview) Rows() []RecordRow { return o.Records }
 
 // Overview renders the first page.
 func (s ConsolePages) Overview(o Overview) ([]byte, error) {
-	return render(s.console, "overview.html", struct {
+	return s.renderConsole("overview.html", struct {
 		consoleFrame
 		Overview
 	}{s.consoleFrame(o.Console), o})
@@ -441,7 +448,7 @@ func (f consoleFrame) BrowserName(userAgent string) string {
 
 // Security renders the page with passkeys and sessions.
 func (s ConsolePages) Security(p Security) ([]byte, error) {
-	return render(s.console, "security.html", struct {
+	return s.renderConsole("security.html", struct {
 		consoleFrame
 		Security
 	}{s.consoleFrame(p.Console), p})
@@ -449,7 +456,7 @@ func (s ConsolePages) Security(p Security) ([]byte, error) {
 
 // RemovePasskey renders the page that explains the effect of removing a passkey.
 func (s ConsolePages) RemovePasskey(c Console, key Passkey) ([]byte, error) {
-	return render(s.console, "passkey-remove.html", struct {
+	return s.renderConsole("passkey-remove.html", struct {
 		consoleFrame
 		Key Passkey
 	}{s.consoleFrame(c), key})

@@ -28,7 +28,7 @@ type KeyName struct{ ID, Name string }
 
 // Companies renders a page of companies.
 func (s ConsolePages) Companies(p Companies) ([]byte, error) {
-	return render(s.console, "companies.html", struct {
+	return s.renderConsole("companies.html", struct {
 		consoleFrame
 		Companies
 	}{s.consoleFrame(p.Console), p})
@@ -36,7 +36,7 @@ func (s ConsolePages) Companies(p Companies) ([]byte, error) {
 
 // CompanyStatus renders the page that explains the effect of closing or reopening a company.
 func (s ConsolePages) CompanyStatus(c Console, reference string) ([]byte, error) {
-	return render(s.console, "companies-status.html", struct {
+	return s.renderConsole("companies-status.html", struct {
 		consoleFrame
 		Reference string
 	}{s.consoleFrame(c), reference})

@@ -52,7 +52,7 @@ type DocumentCertificate struct {
 
 // Documents renders the list of documents.
 func (s ConsolePages) Documents(d Documents) ([]byte, error) {
-	return render(s.console, "documents.html", struct {
+	return s.renderConsole("documents.html", struct {
 		consoleFrame
 		Documents
 	}{s.consoleFrame(d.Console), d})
@@ -74,7 +74,7 @@ func (s ConsolePages) Upload(u Upload) ([]byte, error) {
 		Upload
 	}{s.consoleFrame(u.Console), u}
 	f.Script = "consoledocuments.js"
-	return render(s.console, "document-upload.html", f)
+	return s.renderConsole("document-upload.html", f)
 }
 
 // DocumentPage is a document with one of its versions.
@@ -121,7 +121,7 @@ func (p DocumentPage) Found(outcome string) (found []domain.DetectorResult) {
 
 // Document renders the page of a document.
 func (s ConsolePages) Document(p DocumentPage) ([]byte, error) {
-	return render(s.console, "document.html", s.documentFrame(p))
+	return s.renderConsole("document.html", s.documentFrame(p))
 }
 
 // DocumentStep renders the page of a step with the template of its name.
@@ -130,7 +130,7 @@ func (s ConsolePages) DocumentStep(p DocumentPage) ([]byte, error) {
 	if p.Console.Name == "document-review" {
 		f.Script = "consoledocuments.js"
 	}
-	return render(s.console, p.Console.Name+".html", f)
+	return s.renderConsole(p.Console.Name+".html", f)
 }
 
 type documentFrame struct {

@@ -56,10 +56,10 @@ func (f historyFrame) TargetPage(e Happened) string {
 func (s ConsolePages) History(h History) ([]byte, error) {
 	f := historyFrame{s.consoleFrame(h.Console), h}
 	f.Script = "consolehistory.js"
-	return render(s.console, "history.html", f)
+	return s.renderConsole("history.html", f)
 }
 
 // HistoryRows renders only the rows of the events.
 func (s ConsolePages) HistoryRows(h History) ([]byte, error) {
-	return render(s.console, "history-rows", historyFrame{s.consoleFrame(h.Console), h})
+	return s.renderConsole("history-rows", historyFrame{s.consoleFrame(h.Console), h})
 }

@@ -51,7 +51,7 @@ type Keys struct {
 
 // Keys renders a page of API keys.
 func (s ConsolePages) Keys(p Keys) ([]byte, error) {
-	return render(s.console, "keys.html", struct {
+	return s.renderConsole("keys.html", struct {
 		consoleFrame
 		Keys
 	}{s.consoleFrame(p.Console), p})
@@ -93,7 +93,7 @@ func (s ConsolePages) NewKey(p NewKey) ([]byte, error) {
 		NewKey
 	}{s.consoleFrame(p.Console), p}
 	f.Script = "consolekeys.js"
-	return render(s.console, "keys-new.html", f)
+	return s.renderConsole("keys-new.html", f)
 }
 
 // MadeKey is a new key or the successor of one, with its text, which is shown once.
@@ -116,7 +116,7 @@ func (k MadeKey) Try() string {
 
 // MadeKey renders the page with the text of a key.
 func (s ConsolePages) MadeKey(p MadeKey) ([]byte, error) {
-	return render(s.console, "keys-made.html", struct {
+	return s.renderConsole("keys-made.html", struct {
 		consoleFrame
 		Made MadeKey
 	}{s.consoleFrame(p.Console), p})
@@ -138,7 +138,7 @@ func (s ConsolePages) Key(p KeyForm) ([]byte, error) { return s.keyForm("keys-ke
 func (s ConsolePages) RevokeKey(p KeyForm) ([]byte, error) { return s.keyForm("keys-revoke.html", p) }
 
 func (s ConsolePages) keyForm(name string, p KeyForm) ([]byte, error) {
-	return render(s.console, name, struct {
+	return s.renderConsole(name, struct {
 		consoleFrame
 		Form KeyForm
 	}{s.consoleFrame(p.Console), p})
@@ -158,7 +158,7 @@ type RotatedKey struct {
 
 // RotateKey renders the form of a rotation.
 func (s ConsolePages) RotateKey(p RotatedKey) ([]byte, error) {
-	return render(s.console, "keys-rotate.html", struct {
+	return s.renderConsole("keys-rotate.html", struct {
 		consoleFrame
 		Form RotatedKey
 	}{s.consoleFrame(p.Console), p})

@@ -38,7 +38,7 @@ type Member struct {
 
 // Members renders the page of the members.
 func (s ConsolePages) Members(m Members) ([]byte, error) {
-	return render(s.console, "members.html", struct {
+	return s.renderConsole("members.html", struct {
 		consoleFrame
 		Members
 	}{s.consoleFrame(m.Console), m})
@@ -70,7 +70,7 @@ type LeftBehind struct {
 
 // MemberPage renders the page of a member.
 func (s ConsolePages) MemberPage(m MemberPage) ([]byte, error) {
-	return render(s.console, "member.html", struct {
+	return s.renderConsole("member.html", struct {
 		consoleFrame
 		MemberPage
 	}{s.consoleFrame(m.Console), m})
@@ -89,7 +89,7 @@ type MemberStep struct {
 
 // MemberStep renders the page before a change of a member's status.
 func (s ConsolePages) MemberStep(m MemberStep) ([]byte, error) {
-	return render(s.console, "member-step.html", struct {
+	return s.renderConsole("member-step.html", struct {
 		consoleFrame
 		MemberStep
 	}{s.consoleFrame(m.Console), m})

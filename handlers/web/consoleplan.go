@@ -84,7 +84,7 @@ func (s ConsolePages) PlanPage(p PlanPage) ([]byte, error) {
 		Allowances []Allowance
 	}
 	frame := s.consoleFrame(p.Console)
-	return render(s.console, "plan.html", struct {
+	return s.renderConsole("plan.html", struct {
 		consoleFrame
 		PlanPage
 		Backfilled, Daily, Reserved allowances

@@ -48,7 +48,7 @@ func (s ConsolePages) Records(r Records) ([]byte, error) {
 		Records
 	}{s.consoleFrame(r.Console), r}
 	f.Script = "consolerecords.js"
-	return render(s.console, "records.html", f)
+	return s.renderConsole("records.html", f)
 }
 
 // RecordPage is a record, with the versions of its document.
@@ -80,7 +80,7 @@ func (s ConsolePages) Record(p RecordPage) ([]byte, error) { return s.recordPage
 func (s ConsolePages) Revoke(p RecordPage) ([]byte, error) { return s.recordPage("revoke.html", p) }
 
 func (s ConsolePages) recordPage(name string, p RecordPage) ([]byte, error) {
-	return render(s.console, name, struct {
+	return s.renderConsole(name, struct {
 		consoleFrame
 		RecordPage
 	}{s.consoleFrame(p.Console), p})

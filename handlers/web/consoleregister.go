@@ -30,7 +30,7 @@ type ChooseWay struct {
 
 // ChooseWay renders the page on which a person says what they hold.
 func (s ConsolePages) ChooseWay(c ChooseWay) ([]byte, error) {
-	return render(s.console, "register.html", struct {
+	return s.renderConsole("register.html", struct {
 		consoleFrame
 		ChooseWay
 	}{s.consoleFrame(c.Console), c})
@@ -117,7 +117,7 @@ func (s ConsolePages) RegisterForm(f RegisterForm) ([]byte, error) {
 func (s ConsolePages) registerPage(template, script string, c Console, page any) ([]byte, error) {
 	f := s.consoleFrame(c)
 	f.Script = script
-	return render(s.console, template, struct {
+	return s.renderConsole(template, struct {
 		consoleFrame
 		It any
 	}{f, page})

@@ -15,7 +15,7 @@ type Webhooks struct {
 
 // Webhooks renders the list of destinations.
 func (s ConsolePages) Webhooks(p Webhooks) ([]byte, error) {
-	return render(s.console, "webhooks.html", struct {
+	return s.renderConsole("webhooks.html", struct {
 		consoleFrame
 		Webhooks
 	}{s.consoleFrame(p.Console), p})
@@ -51,7 +51,7 @@ type NewWebhook struct {
 
 // NewWebhook renders the form of a new destination.
 func (s ConsolePages) NewWebhook(p NewWebhook) ([]byte, error) {
-	return render(s.console, "webhook-new.html", struct {
+	return s.renderConsole("webhook-new.html", struct {
 		consoleFrame
 		NewWebhook
 	}{s.consoleFrame(p.Console), p})
@@ -66,7 +66,7 @@ type WebhookSecret struct {
 
 // WebhookSecret renders the page with a signing secret.
 func (s ConsolePages) WebhookSecret(p WebhookSecret) ([]byte, error) {
-	return render(s.console, "webhook-secret.html", struct {
+	return s.renderConsole("webhook-secret.html", struct {
 		consoleFrame
 		WebhookSecret
 	}{s.consoleFrame(p.Console), p})
@@ -115,7 +115,7 @@ func (s ConsolePages) webhookPage(name string, p WebhookPage) ([]byte, error) {
 	if p.Pending {
 		f.Script = "consolewebhooks.js"
 	}
-	return render(s.console, name, f)
+	return s.renderConsole(name, f)
 }
 
 // DeliveryPage is a delivery with the body that the service sent and the answer of the receiver.
@@ -131,7 +131,7 @@ type DeliveryPage struct {
 
 // Delivery renders the page of a delivery.
 func (s ConsolePages) Delivery(p DeliveryPage) ([]byte, error) {
-	return render(s.console, "webhook-delivery.html", struct {
+	return s.renderConsole("webhook-delivery.html", struct {
 		consoleFrame
 		DeliveryPage
 	}{s.consoleFrame(p.Console), p})
@@ -150,7 +150,7 @@ type Replay struct {
 
 // Replay renders the page of a replay.
 func (s ConsolePages) Replay(p Replay) ([]byte, error) {
-	return render(s.console, "replay.html", struct {
+	return s.renderConsole("replay.html", struct {
 		consoleFrame
 		Replay
 	}{s.consoleFrame(p.Console), p})

@@ -79,7 +79,7 @@ func (d OwnDomain) Unicode() string { return domain.UnicodeDomain(d.Domain) }
 // Publisher renders the page of what the organization says about itself.
 func (s ConsolePages) Publisher(p PublisherPage) ([]byte, error) {
 	f := s.consoleFrame(p.Console)
-	return render(s.console, "publisher.html", struct {
+	return s.renderConsole("publisher.html", struct {
 		consoleFrame
 		PublisherPage
 		Lines *publisherLines

@@ -44,7 +44,7 @@ type Site struct {
 	assets    *assets
 	texts     map[evidence.Language]map[Kind]*texts
 	templates *template.Template
-	console   *template.Template // templates of the console, by file name
+	console   map[evidence.Language]*template.Template // templates of the console, by file name
 	Config
 }
 
@@ -70,10 +70,15 @@ func New(c Config) (*Site, error) {
 	if s.templates, err = s.newTemplate().ParseFS(templateFiles, "templates/*.html"); err != nil {
 		return nil, fmt.Errorf("templates: %w", err)
 	}
-	if s.console, err = s.newTemplate().ParseFS(
-		templateFiles, "templates/layout.html", "templates/console/*.html",
-	); err != nil {
-		return nil, fmt.Errorf("templates: %w", err)
+	s.console = map[evidence.Language]*template.Template{}
+	for language := range words {
+		t, err := s.newTemplate().ParseFS(templateFiles, "templates/layout.html", "templates/console/*.html")
+		if err != nil {
+			return nil, fmt.Errorf("templates: %w", err)
+		}
+		all := s.catalogue(language, Record).words
+		inline(t, map[string]map[string]any{"T": all, "C": all["Console"].(map[string]any)})
+		s.console[language] = t
 	}
 	return s, nil
 }

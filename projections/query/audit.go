@@ -28,8 +28,8 @@ type AuditEvent struct {
 	Reason     *string          // of a revocation, if given and not erased
 	Company    domain.CompanyID // zero if the event belongs to no company
 	Enabled    *bool            // of a change of a key's or a webhook's access to the company
-	Details    json.RawMessage  // domain.AuditDetails, with references if the key may use the company
 
+	data    []byte // of the event
 	granted bool
 	reason  *domain.TextRef
 }
@@ -207,10 +207,13 @@ func scanAuditEvent(row pgx.CollectableRow) (AuditEvent, error) {
 		err = json.Unmarshal(data, &details)
 		e.reason, e.Enabled = details.Reason, details.Enabled
 	}
-	if err == nil {
-		e.Details, err = domain.AuditDetails(e.Action, e.Company, data, e.granted)
-	}
+	e.data = data
 	return e, err
+}
+
+// Details returns domain.AuditDetails, with references if the key may use the company.
+func (e *AuditEvent) Details() (json.RawMessage, error) {
+	return domain.AuditDetails(e.Action, e.Company, e.data, e.granted)
 }
 
 var findNames = cluster.SQL(`SELECT k.key_id, t.body FROM {api_keys} k
