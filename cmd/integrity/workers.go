@@ -195,5 +195,5 @@ func (s *service) answered(o edge.Observation) {
 	for _, n := range o.FailedItems {
 		load.Refusals += int64(n)
 	}
-	s.traffic.Note(o.Organization, s.Now(), load)
+	s.traffic.Note(o.Organization, o.Start.Add(o.Duration), load)
 }
