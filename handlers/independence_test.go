@@ -123,7 +123,7 @@ func TestIndependence(t *testing.T) {
 		c.Relationship = map[evidence.Language]string{evidence.Spanish: "Dicho.", evidence.English: "Disclosed."}
 	}})
 	first := s.registered("a", 1, "one")
-	signer, err := transparency.NewSigner(transparency.LogName(s.Installation.Issuer), evidence.GenerateSigner())
+	signer, err := transparency.NewSigner(evidence.LogName(s.Installation.Issuer), evidence.GenerateSigner())
 	check(t, err)
 	logs, err := witness.ParseLogs(signer.VerifierKey)
 	check(t, err)
@@ -268,7 +268,7 @@ func TestIndependence(t *testing.T) {
 func TestIndependenceOfAnotherTree(t *testing.T) {
 	alpha := stamptest.New(t, "alpha")
 	other, s := open(t, options{}), open(t, options{})
-	signer, err := transparency.NewSigner(transparency.LogName(s.Installation.Issuer), evidence.GenerateSigner())
+	signer, err := transparency.NewSigner(evidence.LogName(s.Installation.Issuer), evidence.GenerateSigner())
 	check(t, err)
 	for _, s := range []*service{other, s} {
 		keys := *s.keys.Load()

@@ -47,7 +47,7 @@ func TestKeySet(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) {
 		c.Parties = action.Parties{Witnesses: []*transparency.Witness{w.Witness}}
 	}})
-	signer, err := transparency.NewSigner(transparency.LogName(s.Installation.Issuer), evidence.GenerateSigner())
+	signer, err := transparency.NewSigner(evidence.LogName(s.Installation.Issuer), evidence.GenerateSigner())
 	check(t, err)
 	w.witnesses(t, signer)
 	keys := *s.keys.Load()
@@ -152,13 +152,13 @@ func TestKeySetVectorsInNode(t *testing.T) {
 	check(t, err)
 	directory := verifierModules(t)
 	const main = `import { readFileSync } from "node:fs";
-import { Refusal, parseTrustedKeys, verifyKeySet } from "./verifier.js";
+import { Refusal, parseTrustedKeys, verify, verifyKeySet } from "./verifier.js";
 const file = JSON.parse(readFileSync(0, "utf8"));
 const bytes = (text) => new TextEncoder().encode(text);
 const answers = [];
-for (const { name, proof, origin, requireWitnesses, logKeys, witnessKeys, revokedKeys } of file.vectors) {
+for (const { name, proof, origin, issuer, requireWitnesses, logKeys, witnessKeys, revokedKeys } of file.vectors) {
   const pinned = await parseTrustedKeys(bytes(JSON.stringify({ keys: [], logKeys, witnessKeys, revokedKeys })));
-  const judge = (proof) => verifyKeySet(proof, pinned, { now: new Date(file.now), origin, requireWitnesses }).catch((error) => {
+  const judge = (proof) => verifyKeySet(proof, pinned, { now: new Date(file.now), origin, issuer, requireWitnesses }).catch((error) => {
     if (!(error instanceof Refusal)) {
       throw error;
     }
@@ -173,6 +173,15 @@ for (const { name, proof, origin, requireWitnesses, logKeys, witnessKeys, revoke
   }
   answers.push({ name, expect });
   if (name === "by the pinned log key") {
+    for (const wrong of [NaN, -1, 1.5, "1", null]) {
+      const refused = [verifyKeySet(bytes(proof), pinned, { now: new Date(file.now), requireWitnesses: wrong }),
+        verify(bytes(proof), pinned, { now: new Date(file.now), requireWitnesses: wrong })];
+      for (const one of await Promise.allSettled(refused)) {
+        if (!/must be a whole number of 0 or more/.test(one.reason)) {
+          throw new Error(wrong + " witnesses may be required");
+        }
+      }
+    }
     for (let at = 0; at < proof.length; at += 7) {
       const changed = bytes(proof);
       changed[at] ^= 1;
@@ -199,7 +208,7 @@ process.stdout.write(JSON.stringify(answers));`
 func TestVerifyingWithPublishedKeys(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
-	signer, err := transparency.NewSigner(transparency.LogName(w.Installation.Issuer), evidence.GenerateSigner())
+	signer, err := transparency.NewSigner(evidence.LogName(w.Installation.Issuer), evidence.GenerateSigner())
 	check(t, err)
 	other, err := transparency.NewSigner(signer.Name, evidence.GenerateSigner())
 	check(t, err)

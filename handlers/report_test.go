@@ -125,7 +125,7 @@ func vouchedService(t *testing.T) (s *service, alpha *stamptest.Authority, publi
 			evidence.English: strings.Repeat("The company that operates it also operates the invoicing program. ", 25),
 		}
 	}})
-	signer, err := transparency.NewSigner(transparency.LogName(s.Installation.Issuer), evidence.GenerateSigner())
+	signer, err := transparency.NewSigner(evidence.LogName(s.Installation.Issuer), evidence.GenerateSigner())
 	check(t, err)
 	logs, err := witness.ParseLogs(signer.VerifierKey)
 	check(t, err)

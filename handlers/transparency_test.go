@@ -27,7 +27,7 @@ import (
 // returns the log key, which is new each time.
 func (s *service) integrate(authorities ...*stamptest.Authority) *transparency.Signer {
 	s.t.Helper()
-	signer, err := transparency.NewSigner(transparency.LogName(s.Installation.Issuer), evidence.GenerateSigner())
+	signer, err := transparency.NewSigner(evidence.LogName(s.Installation.Issuer), evidence.GenerateSigner())
 	check(s.t, err)
 	s.publish(signer, nil, authorities...)
 	return signer

@@ -140,7 +140,7 @@ func (s *service) ensureLogKey() error {
 			return err
 		}
 	}
-	signer, err := transparency.NewSigner(transparency.LogName(s.installed.Issuer), private)
+	signer, err := transparency.NewSigner(evidence.LogName(s.installed.Issuer), private)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (s *service) loadLogKey() {
 	if !s.cfg.Transparency {
 		return
 	}
-	signer, err := s.cfg.LogSource().LogSigner(transparency.LogName(s.installed.Issuer), s.keys.Load().Trusted)
+	signer, err := s.cfg.LogSource().LogSigner(evidence.LogName(s.installed.Issuer), s.keys.Load().Trusted)
 	s.tree.signer.Store(signer)
 	switch {
 	case errors.Is(err, evidence.ErrRevokedKey):

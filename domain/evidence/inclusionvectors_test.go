@@ -106,7 +106,7 @@ func (f fixture) inclusion(t testing.TB, leaf string, index, size int64) Inclusi
 	}
 	i := Inclusion{
 		Leaf: leaf, LeafIndex: index, TreeSize: size, Hashes: []string{},
-		Checkpoint: sign(t, checkpointText(testLogName, tree), f.logSigner),
+		Checkpoint: sign(t, checkpointText(f.logSigner.key.Name, tree), f.logSigner),
 	}
 	for _, hash := range proof {
 		i.Hashes = append(i.Hashes, hash.String())

@@ -191,6 +191,9 @@ type KeySetPins struct {
 	// Origin, if not empty, must be the origin of the checkpoint. Without a log key it is required, because a witness
 	// cosigns many logs.
 	Origin string
+	// Issuer, if not empty, must be the issuer of the key set. Otherwise the log must be named after the issuer (LogName),
+	// so that nobody can publish keys in one log for the issuer of another.
+	Issuer string
 	// Witnesses is the number of pinned witnesses that must have cosigned the checkpoint. Without a log key it is at least
 	// one.
 	Witnesses int
@@ -238,6 +241,13 @@ func VerifyKeySet(proof []byte, pins KeySetPins) (found ProvenKeySet, err error)
 		)
 	case leaf.PayloadSHA256 == nil || *leaf.PayloadSHA256 != set.SHA256():
 		return ProvenKeySet{}, say.Errorf("the leaf belongs to another key set")
+	case pins.Issuer != "" && pins.Issuer != set.Issuer:
+		return ProvenKeySet{}, say.Errorf("the keys belong to the issuer %s, not to %s", set.Issuer, pins.Issuer)
+	case pins.Issuer == "" && !isNamedAfter(found.Checkpoint.Origin, set.Issuer):
+		return ProvenKeySet{}, say.Errorf(
+			"the log %s is not named after the issuer of the keys, %s: name that issuer if you expect its keys in this log",
+			found.Checkpoint.Origin, set.Issuer,
+		)
 	}
 	found.PublishedAt = leaf.OccurredAt
 	_, since, err := openCheckpoint(i.Checkpoint, set.Trusted)
@@ -258,6 +268,9 @@ func VerifyKeySet(proof []byte, pins KeySetPins) (found ProvenKeySet, err error)
 // open checks the signatures of a checkpoint against the pins, and notes what they show.
 func (p KeySetPins) open(note string, found *ProvenKeySet) (c Checkpoint, err error) {
 	need := p.Witnesses
+	if need < 0 {
+		return c, say.Errorf("the number of required witnesses must be 0 or more")
+	}
 	if found.LogKeyPinned = len(p.Trusted.LogKeys()) > 0; found.LogKeyPinned {
 		c, err = OpenCheckpoint(note, p.Trusted)
 	} else {

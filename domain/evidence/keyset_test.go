@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/mod/sumdb/tlog"
+
 	"integrityledger/schemas"
 )
 
@@ -21,6 +23,7 @@ type keySetVector struct {
 	Witnesses []WitnessKey  `json:"witnessKeys"`
 	Revoked   []RevokedKey  `json:"revokedKeys"`
 	Origin    string        `json:"origin"`
+	Issuer    string        `json:"issuer"`
 	Require   int           `json:"requireWitnesses"`
 	Expect    *keySetExpect `json:"expect"` // null: refused
 }
@@ -48,10 +51,10 @@ type keySetBook struct {
 
 const keySetDescription = "Proofs of published key sets (GET /api/public/log/keys), and what every verifier finds in " +
 	"them at the time now. logKeys, witnessKeys and revokedKeys are what the reader pins, as members of a trusted-keys " +
-	"file. origin is the name of the log that the reader expects, empty for any. expect is null if the proof must be " +
-	"refused. witnesses are the pinned ones that cosigned the checkpoint, and cosignedAt is the latest of their times."
+	"file. origin is the name of the log and issuer the issuer that the reader expects, empty for any; without an " +
+	"issuer, the log must be named after the issuer of the keys. expect is null if the proof must be refused. witnesses are the pinned ones that cosigned the checkpoint, and cosignedAt is the latest of their times."
 
-const keySetIssuer = "https://ledger.example/<é>"
+const keySetIssuer = "https://ledger.example"
 
 // leafOf returns the leaf of the event that published a payload.
 func (b *keySetBook) leafOf(payload []byte) Leaf {
@@ -167,6 +170,49 @@ func newKeySetBook(t *testing.T) *keySetBook {
 		e.SHA256, e.LogKeyListed = older.SHA256().String(), false
 	}))
 
+	// The log is named after the issuer of the keys, unless the reader names the issuer.
+	of := func(issuer string) KeySet { return must(NewKeySet(issuer, b.trust)) }
+	by := func(set KeySet) func(*keySetExpect) {
+		return func(e *keySetExpect) { e.Issuer, e.SHA256 = set.Issuer, set.SHA256().String() }
+	}
+	named := func(issuer string) func(*keySetVector) { return func(v *keySetVector) { v.Issuer = issuer } }
+	b.add("the named issuer", bare, good(), named(keySetIssuer))
+	b.add("another issuer is named", bare, nil, named(keySetIssuer+"/"))
+	for _, issuer := range []string{
+		"ledger.example", "http://ledger.example", "HTTPS://Ledger.Example//", "ledger.example/",
+	} {
+		b.add("issuer: "+issuer, b.proof(of(issuer), unchanged), good(by(of(issuer))))
+	}
+	for _, issuer := range []string{
+		"https://other.example", "https://ledger.example:443", "https://ledger.example/a", "https://ledger.example/log",
+		"https://ledger.example.", "Ledger.Example", "ledger.example ", "https:ledger.example", "https:///ledger.example",
+		// Go's net/url finds the same host in these. Other libraries may not, so no verifier does.
+		"//ledger.example", "https://a@ledger.example", "https://ledger.example?a", "https://ledger.example#a",
+		"https://ledger.example/<é>", "https://ledger.example/%2e",
+	} {
+		b.add("issuer: "+issuer, b.proof(of(issuer), unchanged), nil)
+	}
+	for _, issuer := range []string{"https://other.example", "https://ledger.example/<é>"} {
+		set := of(issuer)
+		b.add("issuer: "+issuer+", named", b.proof(set, unchanged), good(by(set)), named(issuer))
+		b.add("issuer: "+issuer+", by witnesses alone", b.proof(set, unchanged, 0), nil, noLogKey, pinned, origin)
+	}
+	for issuer, name := range map[string]string{
+		"Año & Sons + 2":                       "A%C3%B1o%20&%20Sons%20%2B%202/log",
+		"https://Ledger.Example:8443/A/b_c~1/": "ledger.example:8443/A/b_c~1/log",
+		"a:b//c%":                              "a:b//c%/log",
+	} {
+		g := *b
+		g.logSigner = testLogSigner(t, name, 11)
+		set := of(issuer)
+		b.add("issuer: "+issuer, g.proof(set, unchanged), good(by(set), func(e *keySetExpect) { e.LogKeyListed = false }),
+			func(v *keySetVector) { v.LogKeys = []LogKey{g.logSigner.key} })
+	}
+	empty := Inclusion{Checkpoint: sign(t, checkpointText(testLogName, tlog.Tree{}), b.logSigner), Hashes: []string{}}
+	leaf := b.leafOf(set.Payload)
+	empty.Leaf = string(leaf.AppendCanonical(nil))
+	b.add("a tree of size 0", string(set.AppendProof(nil, empty)), nil)
+
 	// The leaf belongs to this event and to this payload.
 	other := must(NewKeySet("https://other.example", b.trust))
 	b.add("the leaf of another set", b.proof(set, func(l *Leaf) { l.PayloadSHA256 = new(other.SHA256()) }), nil)
@@ -190,16 +236,16 @@ func newKeySetBook(t *testing.T) *keySetBook {
 		"an unknown member":        strings.Replace(string(set.Payload), `{"contract"`, `{"a":1,"contract"`, 1),
 		"a member twice":           strings.Replace(string(set.Payload), `,"issuer"`, `,"contract":"x","issuer"`, 1),
 		"no issuer":                strings.Replace(string(set.Payload), `,"issuer":"`+keySetIssuer+`"`, "", 1),
-		"a list of keys":           `{"contract":"integrity-key-set-v1","issuer":"i","trustedKeys":[]}`,
-		"keys that are not":        `{"contract":"integrity-key-set-v1","issuer":"i","trustedKeys":{"keys":[{}]}}`,
-		"members in another order": `{"issuer":"i","contract":"integrity-key-set-v1","trustedKeys":{"keys":[]}}`,
+		"a list of keys":           `{"contract":"integrity-key-set-v1","issuer":"ledger.example","trustedKeys":[]}`,
+		"keys that are not":        `{"contract":"integrity-key-set-v1","issuer":"ledger.example","trustedKeys":{"keys":[{}]}}`,
+		"members in another order": `{"issuer":"ledger.example","contract":"integrity-key-set-v1","trustedKeys":{"keys":[]}}`,
 	} {
 		b.add("payload: "+name, b.proof(KeySet{Payload: []byte(payload)}, unchanged), nil)
 	}
-	unknown := `{"contract":"integrity-key-set-v1","issuer":"i","trustedKeys":{"keys":[],"later":{"a":[1,"é"]}}}`
+	unknown := `{"contract":"integrity-key-set-v1","issuer":"ledger.example","trustedKeys":{"keys":[],"later":{"a":[1,"é"]}}}`
 	later := b.proof(KeySet{Payload: []byte(unknown)}, unchanged)
 	b.add("payload: an unknown member of the file", later, good(func(e *keySetExpect) {
-		e.Issuer, e.KeyIDs, e.LogKeyListed = "i", []string{}, false
+		e.Issuer, e.KeyIDs, e.LogKeyListed = "ledger.example", []string{}, false
 		e.SHA256 = KeySet{Payload: []byte(unknown)}.SHA256().String()
 	}))
 	critical := strings.Replace(unknown, `"keys":[]`, `"critical":["later"],"keys":[]`, 1)
@@ -225,7 +271,7 @@ func (v keySetVector) verify() (ProvenKeySet, error) {
 		return ProvenKeySet{}, err
 	}
 	return VerifyKeySet([]byte(v.Proof), KeySetPins{
-		Trusted: trusted, Origin: v.Origin, Witnesses: v.Require, Now: testNow,
+		Trusted: trusted, Origin: v.Origin, Issuer: v.Issuer, Witnesses: v.Require, Now: testNow,
 	})
 }
 
@@ -268,6 +314,22 @@ func TestKeySetProofs(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "../../../schemas/"+schemas.KeySetVectorsFile, text.Bytes())
+}
+
+// A negative number of witnesses is an error: it must not mean that none is required.
+func TestNegativeNumberOfWitnesses(t *testing.T) {
+	b := newKeySetBook(t)
+	v := keySetVector{Proof: b.proof(b.set, unchanged), LogKeys: []LogKey{b.logSigner.key}, Require: -1}
+	if _, err := v.verify(); err == nil || !strings.Contains(err.Error(), "must be 0 or more") {
+		t.Errorf("of a key set: %v", err)
+	}
+	book := &vectorBook{t: t, f: b.fixture}
+	proof := []byte(book.proofOf(func(*fixture, *Envelope) {}))
+	for n, want := range map[int]int{0: 0, -1: 1} {
+		if f := Verify(proof, b.trust, Options{Now: testNow, RequireWitnesses: n}); f.ExitCode() != want {
+			t.Errorf("%d of a record: %v", n, f.Reasons)
+		}
+	}
 }
 
 // No byte of a proof can change. Only cosignatures may become ones that do not count.
@@ -317,7 +379,7 @@ func TestKeySetFile(t *testing.T) {
 		t.Error("a file without keys is compared")
 	}
 	later := must(ParseKeySet([]byte(
-		`{"contract":"integrity-key-set-v1","issuer":"i","trustedKeys":{"keys":[],"later":{"a":[1,"é"]}}}`,
+		`{"contract":"integrity-key-set-v1","issuer":"ledger.example","trustedKeys":{"keys":[],"later":{"a":[1,"é"]}}}`,
 	)))
 	if file, err := later.File(); err != nil || !bytes.Contains(file, []byte(`"later"`)) {
 		t.Errorf("a member that this program does not know is lost: %v %s", err, file)

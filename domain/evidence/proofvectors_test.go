@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/mod/sumdb/tlog"
+
 	"integrityledger/domain/strictjson"
 )
 
@@ -71,6 +73,10 @@ func (s stampBook) proofs() {
 		i := f.goodInclusion(b.t)
 		e.Inclusion = &i
 	}), included(Untrusted))
+	add("of a tree of size 0", b.proofOf(func(f *fixture, e *Envelope) {
+		e.Inclusion.LeafIndex, e.Inclusion.Hashes = 0, []string{}
+		e.Inclusion.Checkpoint = sign(b.t, checkpointText(testLogName, tlog.Tree{}), f.logSigner)
+	}), included(Invalid))
 	add("of another record", b.proofOf(func(f *fixture, e *Envelope) {
 		f.record.PublicID = strings.Repeat("a", 26)
 		i := f.goodInclusion(b.t)

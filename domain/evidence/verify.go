@@ -333,7 +333,9 @@ func (f *Findings) require(opts Options) {
 	if opts.RequireTimestamp && (f.Time == NotSupplied || f.Time == NotChecked) {
 		f.fail("time", "a valid token of a pinned timestamp authority is required")
 	}
-	if n := opts.RequireWitnesses; n > 0 && (f.Witnessed == nil || *f.Witnessed < n) {
+	if n := opts.RequireWitnesses; n < 0 {
+		f.fail("witnesses", "the number of required witnesses must be 0 or more")
+	} else if n > 0 && (f.Witnessed == nil || *f.Witnessed < n) {
 		f.fail(
 			"witnesses", "%d pinned witnesses must have cosigned the checkpoint of a valid proof of inclusion", n,
 		)

@@ -5,10 +5,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,24 +18,6 @@ import (
 	"integrityledger/domain/say"
 	"integrityledger/eventstore/history"
 )
-
-// LogName returns the origin of a ledger's checkpoints: its issuer without the scheme, followed by /log. An issuer that
-// is not a URL is used unchanged. Characters that a note does not allow in a name are percent-encoded.
-func LogName(issuer string) string {
-	name := strings.TrimRight(issuer, "/")
-	if u, err := url.Parse(issuer); err == nil && u.Host != "" {
-		name = strings.ToLower(u.Host) + strings.TrimRight(u.EscapedPath(), "/")
-	}
-	var b strings.Builder
-	for _, c := range []byte(name) {
-		if c <= ' ' || c == '+' || c >= 0x7f {
-			fmt.Fprintf(&b, "%%%02X", c)
-		} else {
-			b.WriteByte(c)
-		}
-	}
-	return b.String() + "/log"
-}
 
 // Signer signs checkpoints.
 type Signer struct {

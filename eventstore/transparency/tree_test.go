@@ -108,17 +108,3 @@ func TestTreeOfOthers(t *testing.T) {
 		}
 	}
 }
-
-func TestLogName(t *testing.T) {
-	for issuer, want := range map[string]string{
-		"https://ledger.example":         "ledger.example/log",
-		"https://Ledger.Example:8443/A/": "ledger.example:8443/A/log",
-		"http://127.0.0.1:8080":          "127.0.0.1:8080/log",
-		"Example Ltd + Sons":             "Example%20Ltd%20%2B%20Sons/log",
-		"Año":                            "A%C3%B1o/log",
-	} {
-		if got := LogName(issuer); got != want {
-			t.Errorf("%s: %s, want %s", issuer, got, want)
-		}
-	}
-}

@@ -37,6 +37,7 @@ func (a *app) verifyKeysCommand() *cobra.Command {
 	witnessKeys := c.Flags().StringArray("witness-key", nil, "verifier key of a witness that you pin (repeatable)")
 	pinned := c.Flags().String("pinned", "", "trusted-keys file whose log keys and witness keys you pin")
 	origin := c.Flags().String("origin", "", "name of the log; required if only witnesses are pinned")
+	issuer := c.Flags().String("issuer", "", "issuer of the keys; required if the log is not named after it")
 	witnesses := c.Flags().Int(
 		"require-witnesses", 0, "number of pinned witnesses that must have cosigned the checkpoint",
 	)
@@ -58,7 +59,7 @@ func (a *app) verifyKeysCommand() *cobra.Command {
 			return err
 		}
 		found, err := evidence.VerifyKeySet(proof, evidence.KeySetPins{
-			Trusted: trusted, Origin: *origin, Witnesses: *witnesses, Now: a.Now(),
+			Trusted: trusted, Origin: *origin, Issuer: *issuer, Witnesses: *witnesses, Now: a.Now(),
 		})
 		if err != nil {
 			return cli.Negativef("the keys are NOT proven: %w", err)

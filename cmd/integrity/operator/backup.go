@@ -249,7 +249,7 @@ func (a *app) finishRestore(ctx context.Context, url string, known logKeys) (eve
 	}
 	// If the command is interrupted between these two steps, it has failed and must be run again. Until then the log is
 	// not stopped.
-	if err := transparency.Stop(ctx, pool, known.named(transparency.LogName(in.Issuer))); err != nil {
+	if err := transparency.Stop(ctx, pool, known.named(evidence.LogName(in.Issuer))); err != nil {
 		return in, err
 	}
 	if err := session.EndSignIns(ctx, pool); err != nil {

@@ -119,7 +119,7 @@ func (d *doctor) transparency(ctx context.Context, pool *pgxpool.Pool, issuer st
 	}
 	if trusted, err := keyfiles.ReadTrusted(d.cfg.TrustedKeysPath()); err == nil {
 		d.signedHead(ctx, pool, trusted)
-		signer, err := d.cfg.LogSource().LogSigner(transparency.LogName(issuer), trusted)
+		signer, err := d.cfg.LogSource().LogSigner(evidence.LogName(issuer), trusted)
 		if err == nil {
 			if away := signer.Check(); away != nil {
 				d.warn(

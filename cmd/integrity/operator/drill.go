@@ -184,7 +184,7 @@ func (d *drill) copyFrom(cfg *config.Config, dir string) error {
 	if keys := trusted.LogKeys(); len(keys) > 0 {
 		issuer = "https://" + strings.TrimSuffix(keys[len(keys)-1].Name, "/log")
 	}
-	d.name = transparency.LogName(issuer)
+	d.name = evidence.LogName(issuer)
 	hasLogKey, err := cfg.LogSource().CopyTo(filepath.Join(data, keyfiles.LogKeyFile))
 	if err != nil {
 		return err

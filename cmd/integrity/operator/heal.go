@@ -186,7 +186,7 @@ func (h *healer) compare(ctx context.Context, trusted *evidence.TrustedKeys) err
 		h.sum.Missing = append(h.sum.Missing, m)
 	}
 	for _, file := range h.seen.published {
-		c, _, err := publishedCheckpoint(file, transparency.LogName(h.l.Installation.Issuer), trusted, false)
+		c, _, err := publishedCheckpoint(file, evidence.LogName(h.l.Installation.Issuer), trusted, false)
 		if err != nil {
 			return err
 		}

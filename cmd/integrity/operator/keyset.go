@@ -41,7 +41,7 @@ func (a signingKeys) keysPublishCommand() *cobra.Command {
 			return err
 		}
 		return ledger.With(a.App, v.Command, func(ctx context.Context, l *ledger.Opened) error {
-			_, err := cfg.LogSource().LogSigner(transparency.LogName(l.Installation.Issuer), trusted)
+			_, err := cfg.LogSource().LogSigner(evidence.LogName(l.Installation.Issuer), trusted)
 			if err != nil && !errors.Is(err, evidence.ErrRevokedKey) { // a revocation must be published too
 				return err
 			}

@@ -15,7 +15,6 @@ import (
 	"integrityledger/cmd/integrity/keyfiles/sshagent"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
-	"integrityledger/eventstore/transparency"
 )
 
 // RotatedKey is the new key and the step that the rotation has reached.
@@ -372,5 +371,5 @@ func logName(c *config.Config) (string, error) {
 			config.Prefix, config.Prefix,
 		)
 	}
-	return transparency.LogName(c.Issuer), nil
+	return evidence.LogName(c.Issuer), nil
 }

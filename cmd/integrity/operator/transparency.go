@@ -163,7 +163,7 @@ func (a logs) logResumeCommand() *cobra.Command {
 			return err
 		}
 		return ledger.With(a.App, v.Command, func(ctx context.Context, l *ledger.Opened) error {
-			name := transparency.LogName(l.Installation.Issuer)
+			name := evidence.LogName(l.Installation.Issuer)
 			known, claimed, err := publishedCheckpoint(*published, name, trusted, *fork)
 			if err != nil {
 				return err
@@ -254,7 +254,7 @@ func publishedCheckpoint(
 
 // stageFork creates the log key of a fork and adds it to the trusted keys.
 func (a logs) stageFork(ctx context.Context, l *ledger.Opened) error {
-	key, err := stageLogKey(l.Config, transparency.LogName(l.Installation.Issuer), nil,
+	key, err := stageLogKey(l.Config, evidence.LogName(l.Installation.Issuer), nil,
 		func(key evidence.LogKey, staged bool) error {
 			if !staged {
 				return transparency.MakeForkKey(ctx, l.Read, key)
@@ -300,7 +300,7 @@ func (a signingKeys) recordedLogKey(
 		return stageLogKey(cfg, name, kept, func(evidence.LogKey, bool) error { return nil })
 	}
 	err = ledger.With(a.App, v.Command, func(ctx context.Context, l *ledger.Opened) error {
-		name := transparency.LogName(l.Installation.Issuer)
+		name := evidence.LogName(l.Installation.Issuer)
 		key, err = stageLogKey(cfg, name, kept, func(key evidence.LogKey, staged bool) error {
 			if !staged {
 				// An agent's key may be recorded already, if the command was interrupted.

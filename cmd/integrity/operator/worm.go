@@ -64,7 +64,7 @@ func (a *app) exportWorm(v *verb, cfg *config.Config) error {
 func (a *app) writeWorm(
 	ctx context.Context, l *ledger.Opened, b *blobs.Locked, trusted *evidence.TrustedKeys, keys []byte,
 ) (view WormView, err error) {
-	name := transparency.LogName(l.Installation.Issuer)
+	name := evidence.LogName(l.Installation.Issuer)
 	if err := b.CheckLock(ctx); err != nil {
 		return view, say.Errorf("--worm: %w", err)
 	}
@@ -173,7 +173,7 @@ func (o *auditOptions) readWorm(ctx context.Context, issuer string) (*worm.Repor
 	if o.worm == nil {
 		return nil, nil //nolint:nilnil // documented
 	}
-	r, err := worm.Check(ctx, o.worm, transparency.LogName(issuer), o.Trusted, o.Start)
+	r, err := worm.Check(ctx, o.worm, evidence.LogName(issuer), o.Trusted, o.Start)
 	if err != nil {
 		return nil, say.Errorf("--against: %w", err)
 	}

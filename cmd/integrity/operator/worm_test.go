@@ -44,7 +44,7 @@ func newVault(t *testing.T) *vault {
 	t.Helper()
 	v := &vault{evil: newEvil(t), authority: stamptest.New(t, "good"), witness: evidence.GenerateSigner(), bucket: "exports"}
 	var err error
-	v.signer, err = transparency.NewSigner(transparency.LogName(v.Installation.Issuer), evidence.GenerateSigner())
+	v.signer, err = transparency.NewSigner(evidence.LogName(v.Installation.Issuer), evidence.GenerateSigner())
 	if err == nil {
 		v.Trusted, err = v.Trusted.AddLogKey(v.signer.LogKey)
 	}

@@ -183,7 +183,7 @@ const plansFile = "plans.json"
 // writeFiles writes the service's configuration files.
 func (r *run) writeFiles() error {
 	private := evidence.GenerateSigner()
-	log, err := transparency.NewSigner(transparency.LogName(issuer), private)
+	log, err := transparency.NewSigner(evidence.LogName(issuer), private)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import base64
 import contextlib
 import io
 import json
+import math
 import os
 import re
 import tempfile
@@ -219,7 +220,8 @@ class KeySets(unittest.TestCase):
     def verify(self, v: dict[str, Any], proof: bytes) -> verify_integrity.KeySet:
         pinned = {"keys": [], **{name: v[name] for name in ("logKeys", "witnessKeys", "revokedKeys")}}
         now = datetime.fromisoformat(KEY_SETS["now"])
-        return verify_key_set(proof, json.dumps(pinned).encode(), origin=v["origin"], require_witnesses=v["requireWitnesses"], now=now)
+        expected = {name: v[name] for name in ("origin", "issuer")}
+        return verify_key_set(proof, json.dumps(pinned).encode(), **expected, require_witnesses=v["requireWitnesses"], now=now)
 
     def test_vectors(self) -> None:
         self.assertGreater(len(KEY_SETS["vectors"]), 35)
@@ -249,6 +251,14 @@ class KeySets(unittest.TestCase):
                 self.verify(v, wrong)
         with self.assertRaises(CannotCheck):
             verify_key_set(proof, b"{}")
+
+    def test_number_of_witnesses(self) -> None:
+        v = next(v for v in KEY_SETS["vectors"] if v["name"] == "by the pinned log key")
+        for wrong in (-1, math.nan, 1.5, "1", None):
+            with self.assertRaisesRegex(CannotCheck, "must be a whole number of 0 or more"):
+                self.verify({**v, "requireWitnesses": wrong}, v["proof"].encode())
+            with self.assertRaisesRegex(CannotCheck, "must be a whole number of 0 or more"):
+                verify_receipt(b"{}", b'{"keys":[]}', require_witnesses=wrong)  # type: ignore[arg-type]
 
 
 class Calls(unittest.TestCase):

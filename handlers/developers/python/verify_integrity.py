@@ -1575,6 +1575,12 @@ class _Options:
     accept_stamped: bool
 
 
+def _check_required(witnesses: int) -> None:
+    """Refuses any other number of witnesses: each comparison with NaN is false, so that none would be required."""
+    if not isinstance(witnesses, int) or witnesses < 0:
+        raise CannotCheck("require_witnesses must be a whole number of 0 or more")
+
+
 def verify_receipt(
     receipt: bytes,
     trusted_keys: bytes | TrustedKeys,
@@ -1606,8 +1612,7 @@ def verify_receipt(
     Raises CannotCheck where nothing can be verified, OSError where the document
     cannot be read. Whatever is wrong with the receipt is a finding.
     """
-    if require_witnesses < 0:
-        raise CannotCheck("require_witnesses must be 0 or more")
+    _check_required(require_witnesses)
     if (record_schema is None) != (status_schema is None):
         raise CannotCheck("both schemas must be given, or neither")
     for schema in (record_schema, status_schema, status_as_of_schema):
@@ -1670,7 +1675,13 @@ class KeySet:
 
 
 def verify_key_set(
-    proof: bytes, pinned: bytes | TrustedKeys, *, origin: str = "", require_witnesses: int = 0, now: datetime | None = None
+    proof: bytes,
+    pinned: bytes | TrustedKeys,
+    *,
+    origin: str = "",
+    issuer: str = "",
+    require_witnesses: int = 0,
+    now: datetime | None = None,
 ) -> KeySet:
     """Verifies the proof of published keys (GET /api/public/log/keys) against what you pin.
 
@@ -1678,16 +1689,20 @@ def verify_key_set(
     count; its member keys may be empty. Without a log key, at least one pinned witness must
     have cosigned the checkpoint, and origin must name the log, because a witness cosigns many.
 
+    The log must be named after the issuer of the keys: https://ledger.example publishes in
+    ledger.example/log. To accept any other issuer in this log, name it.
+
     Raises NotProven where the proof does not hold, and CannotCheck where pinned cannot be read.
     """
+    _check_required(require_witnesses)
     trusted = pinned if isinstance(pinned, TrustedKeys) else parse_trusted_keys(pinned)
     try:
-        return _verify_key_set(proof, trusted, origin, require_witnesses, now or datetime.now(timezone.utc))
+        return _verify_key_set(proof, trusted, origin, issuer, require_witnesses, now or datetime.now(timezone.utc))
     except _Refused as error:
         raise NotProven(str(error)) from None
 
 
-def _verify_key_set(proof: bytes, pinned: TrustedKeys, origin: str, required: int, clock: datetime) -> KeySet:
+def _verify_key_set(proof: bytes, pinned: TrustedKeys, origin: str, expected: str, required: int, clock: datetime) -> KeySet:
     if len(proof) > _MAX_KEY_SET_PROOF:
         raise _Refused(f"the file must have at most {_MAX_KEY_SET_PROOF} bytes")
     data, inclusion = _read_tlog_lines(proof, "integrity-key-set-proof-v1", ["payload"])
@@ -1715,6 +1730,12 @@ def _verify_key_set(proof: bytes, pinned: TrustedKeys, origin: str, required: in
     leaf, digest = _read_leaf(data["leaf"]), hashlib.sha256(text.encode("utf-8")).hexdigest()
     if leaf["type"] != "keys.published" or leaf["payloadSha256"] != digest:
         raise _Refused("the leaf belongs to another key set")
+    if expected and expected != issuer:
+        raise _Refused(f"the keys belong to the issuer {issuer}, not to {expected}")
+    if not expected and checkpoint.origin != _log_name(issuer):
+        raise _Refused(
+            f"the log {checkpoint.origin} is not named after the issuer of the keys, {issuer}: name that issuer if you expect its keys in this log"
+        )
     try:
         listed = True
         if _open_checkpoint(inclusion["checkpoint"], trusted).revocation is not None:
@@ -1726,6 +1747,22 @@ def _verify_key_set(proof: bytes, pinned: TrustedKeys, origin: str, required: in
         tuple(name for name in dict.fromkeys(name for name, _ in pinned._witnesses) if name in cosigned),
         _format_time(max(cosigned.values())) if cosigned else None,
     )
+
+
+_HOST: Final = re.compile("(?:[A-Za-z][A-Za-z0-9+.-]*:)?//")
+_PLAIN_URL: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*://([A-Za-z0-9.-]+(?::[0-9]+)?)((?:/[A-Za-z0-9._~-]*)*)")
+
+
+def _log_name(issuer: str) -> str | None:
+    """The name of the log of an issuer: without the scheme, and followed by /log.
+
+    None for a URL with more than a host name, a port and a plain path, because libraries read such URLs differently.
+    """
+    url = _PLAIN_URL.fullmatch(issuer)
+    if url is None and _HOST.match(issuer):
+        return None
+    name = (issuer if url is None else url[1].lower() + url[2]).rstrip("/")
+    return "".join(chr(c) if 0x20 < c < 0x7F and c != 0x2B else f"%{c:02X}" for c in name.encode("utf-8")) + "/log"
 
 
 def _read_key_set(text: str) -> tuple[str, bytes]:
@@ -2255,6 +2292,8 @@ _SPANISH: Final[Mapping[str, str]] = {
     "the signing certificate's digest": "el resumen del certificado de firma",
     "the token": "el sello",
     "what a certificate signs": "lo que firma un certificado",
+    "the keys belong to the issuer {!}, not to {!}": "las claves son del emisor {!}, no de {!}",
+    "the log {} is not named after the issuer of the keys, {!}: name that issuer if you expect its keys in this log": "el registro de transparencia {} no lleva el nombre del emisor de las claves, {!}: indique ese emisor si espera sus claves en este registro",
     "pin a log key or a witness key: a proof without one shows nothing": "fije una clave del registro de transparencia o de un testigo: sin ninguna, una prueba no muestra nada",
     "give the origin of the log: a witness cosigns many logs": "indique el nombre del registro de transparencia: un testigo cofirma muchos",
     "the checkpoint is of another log": "el punto de control es de otro registro de transparencia",
@@ -2268,7 +2307,7 @@ _SPANISH: Final[Mapping[str, str]] = {
     "the transparency log proof must have the lines of C2SP tlog-proof@v1, with extra data": "la prueba del registro de transparencia debe tener las líneas de C2SP tlog-proof@v1, con datos adicionales",
     "both schemas must be given, or neither": "hay que dar los dos esquemas o ninguno",
     "not a JSON Schema: {!}": "no es un JSON Schema: {!}",
-    "require_witnesses must be 0 or more": "require_witnesses debe ser 0 o más",
+    "require_witnesses must be a whole number of 0 or more": "require_witnesses debe ser un número entero, 0 o más",
     "validation against schemas needs the package jsonschema": "para validar según los esquemas hace falta el paquete jsonschema",
     "{!}: must be a regular file, no directory, pipe or device": "{!}: debe ser un archivo regular, no un directorio, una tubería ni un dispositivo",
     "{!}: no such file or directory": "{!}: no existe el archivo o el directorio",

@@ -48,7 +48,7 @@ export const referencesForm = {
 
 // readSigned requires the five members that every signed part has, with a JWK of
 // exactly kty, crv and x: a private key's d is an unknown member.
-export function readSigned(value, form = signedForm, optional = [], at = "") {
+function readSigned(value, form = signedForm, optional = [], at = "") {
   closed(value, form, optional, at);
   closed(value.get("publicKeyJwk"), jwkForm, [], `${at}/publicKeyJwk`);
   return value;
@@ -62,7 +62,7 @@ const proofForm = { contract: constant("integrity-tlog-proof-v1"), leaf: text, .
 // it holds.
 function readProof(lines) {
   const [data, inclusion] = readProofLines(lines, (value) => readSigned(value, proofForm, ["references"]));
-  return data.set("contract", "integrity-evidence-v1").set("inclusion", inclusion);
+  return readEnvelope(data.set("contract", "integrity-evidence-v1")).set("inclusion", inclusion);
 }
 
 // readProofLines answers the extra data of a proof and the inclusion, whose leaf it takes from there. The extra data is
@@ -120,10 +120,15 @@ export function readKeySetProof(bytes, most) {
 /** Whether a text begins as a transparency log proof. */
 export const isProof = (bytes) => encoder.encode(proofHeader).every((byte, i) => bytes[i] === byte);
 
-// readFile reads the object in a text that was given to the verifier. It says whether the text is a transparency log proof.
+// readFile reads the object in a text that was given to the verifier: an envelope, or a certificate if it has no contract. It
+// says whether the text is a transparency log proof. The checkpoint of a proof may be of an empty tree: then the inclusion is invalid.
 export function readFile(bytes, most) {
   const whole = decodeText(bytes, most);
-  return whole.startsWith(proofHeader) ? [readProof(whole.slice(proofHeader.length)), true] : [anObject(parse(whole)), false];
+  if (whole.startsWith(proofHeader)) {
+    return [readProof(whole.slice(proofHeader.length)), true];
+  }
+  const value = anObject(parse(whole));
+  return [value.has("contract") ? readEnvelope(value) : readSigned(value), false];
 }
 
 // readPayload reads signed text: its role first, then its members, then its form.
@@ -141,7 +146,7 @@ export function readPayload(payload, form, optional = []) {
 }
 
 // readEnvelope requires the members of evidence, each of its shape: what it says is judged later.
-export function readEnvelope(value) {
+function readEnvelope(value) {
   const optional = { references: object, statusObservation: object, statusAsOf: object, inclusion: object, timestamps: upToFour };
   readSigned(value, { contract: constant("integrity-evidence-v1"), ...signedForm, ...optional }, Object.keys(optional));
   if (value.has("references")) {

@@ -8,6 +8,24 @@ import { Refusal } from "./strictjson.js";
 
 export const logName = /^[!-*,-~]{1,512}$/;
 
+const withHost = /^(?:[A-Za-z][A-Za-z0-9+.-]*:)?\/\//;
+const plainURL = /^[A-Za-z][A-Za-z0-9+.-]*:\/\/([A-Za-z0-9.-]+(?::[0-9]+)?)((?:\/[A-Za-z0-9._~-]*)*)$/;
+
+export const isURL = (text) => withHost.test(text);
+
+// logNameOf answers the name of the log of an issuer: without the scheme, and followed by /log. It is null for a URL with
+// more than a host name, a port and a plain path, because libraries read such URLs differently.
+export function logNameOf(issuer) {
+  const url = plainURL.exec(issuer);
+  if (url === null && isURL(issuer)) {
+    return null;
+  }
+  const name = (url === null ? issuer : url[1].toLowerCase() + url[2]).replace(/\/+$/, "");
+  const letters = [...encoder.encode(name)].map((byte) =>
+    byte > 0x20 && byte < 0x7f && byte !== 0x2b ? String.fromCharCode(byte) : `%${hex([byte]).toUpperCase()}`);
+  return `${letters.join("")}/log`;
+}
+
 // readVerifierKey reads <name>+<key hash>+<base64 of the type and the key>. The type is 1
 // for a log and 4 for a witness. It answers null for any other text.
 export async function readVerifierKey(text, type) {

@@ -11,10 +11,10 @@
 
 import { decodeBase64, decodeBase64URL, encoder, hex, hexSHA256, sha256 } from "./bytes.js";
 import { supported, verifies } from "./ed25519.js";
-import { certificateForm, isProof, leafForm, readEnvelope, readFile, readKeySetProof, readPayload, readSigned, recordForm, referencesForm, statusAsOfForm, statusForm } from "./envelope.js";
+import { certificateForm, isProof, leafForm, readFile, readKeySetProof, readPayload, recordForm, referencesForm, statusAsOfForm, statusForm } from "./envelope.js";
 import { closed, formatTime, instant } from "./forms.js";
 import { Refusal, Untrusted, canonical } from "./strictjson.js";
-import { cosignature, cosignedAt, logName, readCheckpoint, rootOf } from "./transparency.js";
+import { cosignature, cosignedAt, isURL, logName, logNameOf, readCheckpoint, rootOf } from "./transparency.js";
 import { namesOf, parseTrustedKeys } from "./trust.js";
 
 export { Refusal, isProof, parseTrustedKeys, supported };
@@ -540,9 +540,6 @@ async function checkAsOf(findings, envelope, trust, now, accepted) {
 }
 
 async function verifyReceipt(findings, envelope, trust, options) {
-  if (findings.attempt("signature", () => readEnvelope(envelope)) === null) {
-    return false;
-  }
   findings.isEvidence = true;
   const members = { references: "references", observation: "statusObservation", statusAsOf: "statusAsOf", inclusion: "inclusion", time: "timestamps" };
   for (const [finding, member] of Object.entries(members)) {
@@ -567,15 +564,11 @@ async function verifyReceipt(findings, envelope, trust, options) {
     await checkAsOf(findings, envelope, trust, now, accepts);
     findings.compare(document, findings.record);
   }
-  return true;
 }
 
 // A certificate has no references, no observation, no history and no inclusion, so nothing is
 // ever said about its validity now.
 async function verifyCertificate(findings, signed, trust, { document }) {
-  if (findings.attempt("signature", () => readSigned(signed)) === null) {
-    return false;
-  }
   findings.isEvidence = true;
   findings.certificate = await findings.payload(signed, trust, certificateForm, ["title", "organizationName"]);
   if (findings.certificate !== null) {
@@ -585,7 +578,13 @@ async function verifyCertificate(findings, signed, trust, { document }) {
     findings.note("certificate-state");
     findings.compare(document, findings.certificate);
   }
-  return true;
+}
+
+// checkRequired refuses any other number of witnesses: each comparison with NaN is false, so that none would be required.
+function checkRequired({ requireWitnesses = 0 }) {
+  if (!Number.isSafeInteger(requireWitnesses) || requireWitnesses < 0) {
+    throw new TypeError("requireWitnesses must be a whole number of 0 or more");
+  }
 }
 
 /**
@@ -601,9 +600,10 @@ async function verifyCertificate(findings, signed, trust, { document }) {
  *
  * It proves the conserved signature, not present validity. There is a failure exactly
  * where reasons is not empty. It rejects only where the program cannot check at all
- * (see supported).
+ * (see supported), or where requireWitnesses is no whole number of 0 or more.
  */
 export async function verify(bytes, trust, options) {
+  checkRequired(options);
   const findings = new Findings();
   const read = findings.attempt("signature", () => readFile(bytes, maxReceipt));
   if (read === null) {
@@ -611,9 +611,8 @@ export async function verify(bytes, trust, options) {
   }
   const [value, isProof] = read;
   const judge = value.has("contract") ? verifyReceipt : verifyCertificate;
-  if (await judge(findings, value, trust, options)) {
-    findings.demand(isProof ? { ...options, requireInclusion: true } : options); // a proof that was not checked proves nothing
-  }
+  await judge(findings, value, trust, options);
+  findings.demand(isProof ? { ...options, requireInclusion: true } : options); // a proof that was not checked proves nothing
   return findings;
 }
 
@@ -622,14 +621,17 @@ export async function verify(bytes, trust, options) {
  * what a reader pins: the log keys, witness keys and revocations of trust, which
  * parseTrustedKeys answers; its signing keys do not matter. Without a log key at least
  * one pinned witness must have cosigned, and origin must name the log, because a
- * witness cosigns many.
+ * witness cosigns many. The log must be named after the issuer of the keys:
+ * https://ledger.example publishes in ledger.example/log. To accept any other issuer in
+ * this log, name it in issuer.
  *
  * It answers the keys as parseTrustedKeys does (trust), with the facts that the proof shows:
  * everyone who sees this log sees that the service published these keys. That does
  * not show that the keys are good, nor that no later ones were published. It rejects
  * with a Refusal where the proof does not hold.
  */
-export async function verifyKeySet(bytes, pinned, { now, origin = "", requireWitnesses = 0 }) {
+export async function verifyKeySet(bytes, pinned, { now, origin = "", issuer: expected = "", requireWitnesses = 0 }) {
+  checkRequired({ requireWitnesses });
   const { payload, issuer, file, inclusion } = readKeySetProof(bytes, maxKeySetProof);
   const trust = await parseTrustedKeys(file);
   const note = inclusion.get("checkpoint");
@@ -654,6 +656,12 @@ export async function verifyKeySet(bytes, pinned, { now, origin = "", requireWit
   if (leaf.type !== "keys.published" || leaf.payloadSha256 !== payloadSha256) {
     throw new Refusal("another-key-set");
   }
+  if (expected !== "" && issuer !== expected) {
+    throw new Refusal("another-issuer", issuer);
+  }
+  if (expected === "" && logNameOf(issuer) !== checkpoint.origin) {
+    throw new Refusal("issuer-of-another-log", issuer);
+  }
   let logKeyListed = true;
   try {
     if ((await openCheckpoint(note, trust)).since !== null) {
@@ -674,11 +682,13 @@ export async function verifyKeySet(bytes, pinned, { now, origin = "", requireWit
 }
 
 /**
- * Reads what a person pins: verifier keys of the log and of witnesses, and the name of
- * the log, separated by white space. A verifier key is <name>+<key hash>+<base64>.
+ * Reads what a person pins: verifier keys of the log and of witnesses, the name of the
+ * log, and the issuer where it is a URL, separated by white space. A verifier key is
+ * <name>+<key hash>+<base64>.
  */
 export async function pins(text) {
-  const words = text.split(/\s+/u).filter((word) => word !== "");
+  const all = text.split(/\s+/u).filter((word) => word !== "");
+  const words = all.filter((word) => !isURL(word));
   const keys = words.filter((word) => word.includes("+")).map((verifierKey) => {
     const [name, keyHash, ...rest] = verifierKey.split("+");
     return { witness: decodeBase64(rest.join("+"))?.[0] === 4, key: { name, keyHash, verifierKey } };
@@ -688,5 +698,6 @@ export async function pins(text) {
   return {
     trust: await parseTrustedKeys(encoder.encode(JSON.stringify(file))),
     origin: words.find((word) => !word.includes("+")) ?? "",
+    issuer: all.find(isURL) ?? "",
   };
 }
