@@ -25,11 +25,17 @@ import (
 
 const logKeys = "/api/public/log/keys"
 
-// publishKeys publishes the trusted keys that the service serves, as integrity keys publish does.
-func (s *service) publishKeys() {
+func (s *service) trustedKeySet() evidence.KeySet {
 	s.t.Helper()
 	set, err := evidence.NewKeySet(s.Installation.Issuer, s.keys.Load().Trusted)
 	check(s.t, err)
+	return set
+}
+
+// publishKeys publishes the trusted keys that the service serves, as integrity keys publish does.
+func (s *service) publishKeys() {
+	s.t.Helper()
+	set := s.trustedKeySet()
 	_, sequence, err := transparency.ReadPublishedKeys(context.Background(), s.Pool)
 	if !errors.Is(err, transparency.ErrNoKeySet) {
 		check(s.t, err)
@@ -207,25 +213,34 @@ process.stdout.write(JSON.stringify(answers));`
 // The page takes a proof of published keys and a pinned key in the place of a trusted-keys file.
 func TestVerifyingWithPublishedKeys(t *testing.T) {
 	t.Parallel()
-	w := openSite(t)
+	w, one := openSite(t), newOtherWitness(t, "a.example/witness")
 	signer, err := transparency.NewSigner(evidence.LogName(w.Installation.Issuer), evidence.GenerateSigner())
 	check(t, err)
+	one.witnesses(t, signer)
 	other, err := transparency.NewSigner(signer.Name, evidence.GenerateSigner())
 	check(t, err)
 	w.trust(signer)
 	id := w.registered("a", 1, "one")
 	w.publishKeys()
-	w.publish(signer, nil)
+	w.publish(signer, map[*transparency.Witness]bool{one.Witness: true})
 	receipt := file(t, "current.json", string(w.get(integrity+"/records/"+id+"/evidence").is200().body))
 	proof := file(t, "keys.tlog-proof", string(w.public(logKeys).is200().body))
-	for prefix, c := range map[string]struct{ valid, source, unknown, unpinned string }{
+	set := w.trustedKeySet()
+	for prefix, c := range map[string]struct {
+		valid, source, unknown, unpinned, issuer string
+		by, alone, listed, ago                   string
+	}{
 		"": {
-			"Válida con una de las claves", "Publicadas en el registro de transparencia que usted fijó",
+			"Válida con la clave de confianza que se indica abajo", "Publicadas en el registro de transparencia que usted fijó",
 			"Ninguna clave de confianza del registro de transparencia firmó", "necesita una clave fijada",
+			"Usted fijó otro emisor", "Claves publicadas por", "Ningún testigo fijado cofirmó", "incluyen la del registro",
+			"hace 0 minutos",
 		},
 		"/en": {
-			"Valid under one of the keys", "Published in the transparency log that you pinned",
+			"Valid under the trusted key named below", "Published in the transparency log that you pinned",
 			"No trusted key of the log signed", "needs a pinned key of the log",
+			"You pinned another issuer", "Keys published by", "No pinned witness cosigned", "include the key of the log",
+			"0 minutes ago",
 		},
 	} {
 		p := w.tab()
@@ -240,8 +255,18 @@ func TestVerifyingWithPublishedKeys(t *testing.T) {
 		}
 		pin(other.VerifierKey)
 		p.notice(c.unknown)
+		pin(signer.VerifierKey + " https://other.example")
+		p.notice(c.issuer)
 		p.do(chromedp.SetValue(chromedp.CSS("#pin"), " "+signer.VerifierKey+" "+signer.Name))
-		says(t, p.found(), c.valid, c.source)
+		key := w.keys.Load().Trusted.Keys()[0]
+		says(t, p.found(), c.valid, c.source, key.KeyID, key.FingerprintSHA256, c.by, w.Installation.Issuer,
+			set.SHA256().String(), signer.Name, c.alone, c.listed)
+		p.do(chromedp.SetValue(chromedp.CSS("#pin"), one.key.VerifierKey+" "+signer.Name))
+		text := p.found()
+		says(t, text, c.by, one.key.Name, c.ago)
+		if strings.Contains(text, c.alone) {
+			t.Errorf("a witness cosigned: %s", text)
+		}
 		p.shot("verify-published" + prefix)
 		p.Fits("the findings")
 	}

@@ -343,27 +343,30 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		valid, state, match, differs              string
 		revokedAt, earlier, untrusted, stillValid string
 		needed, refused, history, notReceipt      string
+		swapped, swappedKeys                      string
 		language                                  evidence.Language
 	}{
 		{
 			"", "light", "De su archivo", "No independientes: las claves se obtuvieron de este mismo servicio",
-			"Válida con una de las claves que se indican abajo", "Vigente cuando se observó",
+			"Válida con la clave de confianza que se indica abajo", "Vigente cuando se observó",
 			"Exactamente la huella SHA-256 firmada",
 			"puede ser otra versión legítima",
 			"El registro ya estaba revocado el", "La versión es histórica", "no está entre las claves de confianza",
 			"No queda acreditado si el certificado sigue siendo válido",
 			"Elija un archivo de claves", "se ha rechazado por completo", "Vigente en el momento anterior que se indica abajo",
-			"Esto no es un justificante ni un certificado",
+			"Esto no es un justificante ni un certificado. Si es su documento",
+			"Los dos archivos están intercambiados", "del campo de las claves de confianza es un justificante",
 			evidence.Spanish,
 		},
 		{
 			"/en", "dark", "From your file", "Not independent: the keys were fetched from this same service",
-			"Valid under one of the keys named below", "Current when it was observed", "Exactly the signed SHA-256",
+			"Valid under the trusted key named below", "Current when it was observed", "Exactly the signed SHA-256",
 			"it may be another legitimate version",
 			"The record had been revoked at", "The version is historical", "not among the trusted keys",
 			"Whether the certificate is still valid",
 			"Choose a trusted-keys file", "was refused as a whole", "Current at the earlier moment named below",
-			"This is not a receipt or a certificate",
+			"This is not a receipt or a certificate. If it is your document",
+			"The two files are in each other's place", "in the field for the trusted keys is a receipt",
 			evidence.English,
 		},
 	} {
@@ -384,7 +387,7 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		p.give("#keys", keys)
 		p.give("#document", document)
 		text := p.found()
-		says(t, text, c.valid, c.state, c.match, c.yours, ids["current"], hash("current"))
+		says(t, text, c.valid, c.state, c.match, c.yours, ids["current"], hash("current"), w.keys.Load().Trusted.Keys()[0].KeyID)
 		if strings.Contains(text, c.notIndependent) || strings.Contains(text, c.differs) {
 			t.Errorf("a valid receipt under the person's own keys: %s", text)
 		}
@@ -423,6 +426,16 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		p.give("#receipt", document)
 		says(t, p.found(), c.notReceipt)
 		p.shot("verify-no-receipt" + c.prefix)
+		p.give("#document", current)
+		p.click(`#evidence [type="submit"]`)
+		p.notice(c.swapped)
+		p.shot("verify-swapped" + c.prefix)
+		p.give("#document", work)
+		p.give("#receipt", keys)
+		p.give("#keys", current)
+		p.click(`#evidence [type="submit"]`)
+		p.notice(c.swappedKeys)
+		p.give("#keys", keys)
 		p.give("#receipt", file(t, "strange.json", `{"contract":"","`+strings.Repeat("\u202ex", 1000)+`":1}`))
 		if strange := p.found(); len(strange) > 4000 ||
 			!eval[bool](p, `document.querySelector('[data-list="reasons"] bdi') !== null`) {

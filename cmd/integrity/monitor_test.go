@@ -221,8 +221,8 @@ func TestMonitorIsInterrupted(t *testing.T) {
 	}
 }
 
-// proven saves evidence of a record that is the log's last entry.
-func (w *watchedLog) proven() string {
+// proven saves evidence and a transparency log proof of a record that is the log's last entry.
+func (w *watchedLog) proven() (saved, inLines string) {
 	w.t.Helper()
 	record := evidence.RecordPayload{
 		Issuer: "https://ledger.example", PublicID: strings.Repeat("a", 26), SHA256: evidence.Hash{0xbb},
@@ -258,15 +258,17 @@ func (w *watchedLog) proven() string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return write(w.t, filepath.Join(w.t.TempDir(), "evidence.json"), string(text))
+	dir := w.t.TempDir()
+	return write(w.t, filepath.Join(dir, "evidence.json"), string(text)),
+		write(w.t, filepath.Join(dir, "evidence.tlog-proof"), string(envelope.AppendProof(nil)))
 }
 
 // TestMonitorWithEvidence: saved evidence convicts a log that this monitor sees for the first time.
 func TestMonitorWithEvidence(t *testing.T) {
 	w := newWatchedLog(t, 20)
-	saved := w.proven()
+	saved, proof := w.proven()
 	w.Grow(400)
-	if r := w.run("--evidence", saved, "--evidence", saved); r.code != cli.ExitOK ||
+	if r := w.run("--evidence", saved, "--evidence", proof); r.code != cli.ExitOK ||
 		!strings.Contains(r.out, "consistent with the saved evidence (2)") {
 		t.Fatalf("%+v", r)
 	}
@@ -280,10 +282,12 @@ func TestMonitorWithEvidence(t *testing.T) {
 		entries[20] = "the record was never here"
 		return entries
 	})
-	r := w.run("--evidence", saved)
-	if r.code != cli.ExitNegative || !strings.Contains(r.errs, "ALARM: rewritten") || len(w.alarms()) != 1 ||
-		!strings.Contains(w.file(w.alarms()[0]), saved) {
-		t.Errorf("%+v", r)
+	for i, path := range []string{saved, proof} {
+		r := w.run("--evidence", path)
+		if r.code != cli.ExitNegative || !strings.Contains(r.errs, "ALARM: rewritten") || len(w.alarms()) != i+1 ||
+			!strings.Contains(w.file(w.alarms()[i]), path) {
+			t.Errorf("%s: %+v", path, r)
+		}
 	}
 	if _, err := os.Stat(w.state); !os.IsNotExist(err) {
 		t.Error("the checkpoint of a log that was rewritten is kept")

@@ -21,8 +21,8 @@ func TestMonitorOfAService(t *testing.T) {
 	mine := t.TempDir()
 	state, pinned := filepath.Join(mine, "log.json"), filepath.Join(mine, "trusted-keys.json")
 	var s *running
-	// proven registers a document and waits for evidence with a proof of inclusion.
-	proven := func(name string) (saved, document string) {
+	// proven registers a document, and saves evidence with a proof of inclusion, and the public report.
+	proven := func(name string) (saved, document, report string) {
 		t.Helper()
 		access := s.demo()
 		env := []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + s.base}
@@ -42,14 +42,16 @@ func TestMonitorOfAService(t *testing.T) {
 			}
 			return err
 		})
-		return saved, document
+		public := s.base + "/api/public/integrity/" + record.PublicID + "/report?language=en"
+		report = write(t, filepath.Join(mine, name+".report.pdf"), string(fetched(t, public, "")))
+		return saved, document, report
 	}
 	watch := func(more ...string) result {
 		return integrity(t, nil, append([]string{"monitor", s.base, "--trusted-keys", pinned, "--state", state}, more...)...)
 	}
 
 	s = start(t, dir, "--demo")
-	first, document := proven("first")
+	first, document, report := proven("first")
 	keys, err := os.ReadFile(filepath.Join(dir, keyfiles.TrustedKeysFile))
 	if err != nil {
 		t.Fatal(err)
@@ -60,8 +62,12 @@ func TestMonitorOfAService(t *testing.T) {
 	); !strings.Contains(out, "inclusion     valid") || !strings.Contains(out, "no independent timestamp") {
 		t.Error(out)
 	}
-	if r := watch("--evidence", first); r.code != cli.ExitOK {
+	if r := watch("--evidence", first, "--evidence", report); r.code != cli.ExitOK ||
+		!strings.Contains(r.out, "consistent with the saved evidence (2)") {
 		t.Fatalf("%+v", r)
+	}
+	if r := watch("--evidence", document); r.code != cli.ExitFailed || !strings.Contains(r.errs, "--evidence: "+document) {
+		t.Errorf("%+v", r)
 	}
 	s.stop()
 	if out, err := exec.Command("cp", "-a", dir, dir+".earlier").CombinedOutput(); err != nil {
@@ -69,7 +75,7 @@ func TestMonitorOfAService(t *testing.T) {
 	}
 
 	s = start(t, dir, "--demo")
-	second, _ := proven("second")
+	second, _, _ := proven("second")
 	if r := watch("--evidence", first, "--evidence", second); r.code != cli.ExitOK {
 		t.Fatalf("%+v", r)
 	}

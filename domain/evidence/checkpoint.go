@@ -376,7 +376,7 @@ func (f *Findings) verifyInclusion(e Envelope, trust *TrustedKeys, opts Options)
 		f.fail("inclusion", "%s", err)
 		return
 	}
-	f.Inclusion = Valid
+	f.Inclusion, f.Checkpoint = Valid, e.Inclusion.Checkpoint
 	f.note(
 		"The log %s of %d entries holds the record as its entry %d. That is no independent timestamp, and does not show "+
 			"that every reader sees the same log.",

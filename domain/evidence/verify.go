@@ -119,6 +119,7 @@ type Findings struct {
 	ObservedAt     *string `json:"observedAt"`
 	FileMatch      *bool   `json:"fileMatch"`
 	Inclusion      Finding `json:"inclusion"`
+	Checkpoint     string  `json:"-"` // of a valid Inclusion
 	// Witnessed is the number of pinned witnesses that cosigned the checkpoint of a valid Inclusion, nil if none are
 	// pinned.
 	Witnessed *int `json:"witnessed"`

@@ -33,7 +33,8 @@ func (a *app) monitorCommand() *cobra.Command {
 	)
 	c.Flags().StringVar(&w.state, "state", "", "file that keeps the last checkpoint; created if it does not exist")
 	kept := c.Flags().StringArray(
-		"evidence", nil, "saved evidence whose inclusion proof the log must be consistent with (repeatable)",
+		"evidence", nil,
+		"saved evidence, evidence report or .tlog-proof whose inclusion proof the log must be consistent with (repeatable)",
 	)
 	c.Flags().BoolVar(&w.follow, "follow", false, "go on watching")
 	c.Flags().DurationVar(&w.every, "every", 10*time.Second, "interval between checks with --follow, 1s or more")
@@ -61,7 +62,7 @@ func (a *app) monitorCommand() *cobra.Command {
 			return say.Errorf("--require-witnesses must be from 0 to %d, the number of witnessKeys in %s", n, *trustedFile)
 		}
 		for _, path := range *kept {
-			k, err := a.keptCheckpoint(path, trusted)
+			k, err := a.keptCheckpoint(c.Context(), path, trusted)
 			if err != nil {
 				return say.Errorf("--evidence: %s: %w", path, err)
 			}
@@ -82,22 +83,17 @@ func (a *app) monitorCommand() *cobra.Command {
 	return c
 }
 
-// keptCheckpoint returns the checkpoint in saved evidence, after verifying the evidence's inclusion proof.
-func (a *app) keptCheckpoint(path string, trusted *evidence.TrustedKeys) (monitor.Kept, error) {
-	receipt, err := readReceipt(path)
+// keptCheckpoint returns the checkpoint in what integrity verify reads, after verifying its inclusion proof.
+func (a *app) keptCheckpoint(ctx context.Context, path string, trusted *evidence.TrustedKeys) (monitor.Kept, error) {
+	verify, err := a.readEvidence(ctx, path)
 	if err != nil {
 		return monitor.Kept{}, err
 	}
-	if f := evidence.Verify(
-		receipt, trusted, evidence.Options{Now: a.Now(), RequireInclusion: true},
-	); f.Inclusion != evidence.Valid {
-		return monitor.Kept{}, say.Errorf("%s", say.Join(f.Reasons, "; "))
+	f, err := verify(trusted, evidence.Options{Now: a.Now(), RequireInclusion: true})
+	if err == nil && f.Inclusion != evidence.Valid {
+		err = say.Errorf("%s", say.Join(f.Reasons, "; "))
 	}
-	e, err := evidence.ParseEnvelope(receipt)
-	if err != nil {
-		return monitor.Kept{}, err
-	}
-	return monitor.Kept{Name: path, Note: e.Inclusion.Checkpoint}, nil
+	return monitor.Kept{Name: path, Note: f.Checkpoint}, err
 }
 
 // logWatch is one run of the command.

@@ -73,6 +73,7 @@ class Findings {
   asOfStatus = null;
   asOf = null;
   asOfSequence = null;
+  key = null; // the names of the pinned key under which the signature is valid
   record = null; // the verified payload of a receipt; null unless signature is "valid"
   certificate = null; // the same of a certificate
   reasons = [];
@@ -116,6 +117,7 @@ class Findings {
     const payload = this.attempt("signature", () => readPayload(signed.get("payload"), form, optional));
     if (payload !== null) {
       this.signature = "valid";
+      this.key = key;
       if (key.status === "retired") {
         this.note("key-retired");
       }
@@ -481,7 +483,7 @@ async function acceptStamped(findings, envelope, trust, now) {
   if (before === null || before >= revoked.from) {
     return refuse("untrusted", "revoked-unstamped", revoked.since);
   }
-  findings.signature = "valid";
+  Object.assign(findings, { signature: "valid", key });
   tell(findings);
   findings.note("key-revoked-stamped", revoked.since);
   return record;
@@ -616,6 +618,18 @@ export async function verify(bytes, trust, options) {
   return findings;
 }
 
+/** Whether a file (bytes) has the form of a receipt, a certificate or the proof of a record, whoever signed it. */
+export function isEvidence(bytes) {
+  try {
+    return readFile(bytes, maxReceipt) !== null;
+  } catch (error) {
+    if (error instanceof Refusal) {
+      return false;
+    }
+    throw error;
+  }
+}
+
 /**
  * Verifies the proof of published keys (bytes, of GET /api/public/log/keys) against
  * what a reader pins: the log keys, witness keys and revocations of trust, which
@@ -676,6 +690,7 @@ export async function verifyKeySet(bytes, pinned, { now, origin = "", issuer: ex
   const times = [...cosigned.values()];
   return {
     trust, file, issuer, publishedAt: leaf.occurredAt, payloadSha256, origin: checkpoint.origin, treeSize: checkpoint.size,
+    leafIndex: Number(inclusion.get("leafIndex").text),
     witnesses: [...pinned.witnesses].filter((name) => cosigned.has(name)), logKeyPinned, logKeyListed,
     cosignedAt: times.length > 0 ? formatTime(times.reduce((a, b) => (a > b ? a : b))) : null,
   };

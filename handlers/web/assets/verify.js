@@ -5,7 +5,7 @@
 
 import { beginning, newHasher } from "./hash.js";
 import { when } from "./times.js";
-import { Refusal, isProof, parseTrustedKeys, pins, supported, verify, verifyKeySet } from "./verifier.js";
+import { Refusal, isEvidence, isProof, parseTrustedKeys, pins, supported, verify, verifyKeySet } from "./verifier.js";
 
 const main = document.querySelector("main");
 const form = document.querySelector("#evidence");
@@ -107,6 +107,28 @@ const shown = [
   "publicId", "title", "organizationName", "issuer", "receivedAt", "issuedAt", "generatedAt", "sha256", "sizeBytes", "mimeType",
 ];
 
+// age says how long ago a time was.
+function age(text) {
+  const minutes = Math.max(0, Math.floor((Date.now() - Date.parse(text)) / 60_000));
+  const [count, unit] = minutes < 120 ? [minutes, "minute"] : minutes < 2880 ? [minutes / 60, "hour"] : [minutes / 1440, "day"];
+  return new Intl.RelativeTimeFormat(main.dataset.locale).format(-Math.floor(count), unit);
+}
+
+// aboutKeys are the facts about the key that signed, and about published keys as integrity verify-keys shows them.
+function aboutKeys({ key }, set) {
+  const facts = key === null ? [] : [["keyId", key.keyId], ["fingerprintSha256", key.fingerprintSha256]];
+  if (set) {
+    const cosigned = set.cosignedAt === null ? [] : [["cosigned", `${readable(set.cosignedAt)}; ${age(set.cosignedAt)}`]];
+    facts.push(
+      ["keysIssuer", set.issuer], ["publishedAt", set.publishedAt], ["payloadSha256", set.payloadSha256],
+      ["log", `${set.origin}, ${set.leafIndex} / ${set.treeSize}`],
+      ["logKey", word(set.logKeyListed ? "log-key-listed" : "log-key-not-listed")],
+      ["keysWitnesses", set.witnesses.join(", ") || word("no-witness")], ...cosigned,
+    );
+  }
+  return facts;
+}
+
 // verdict names the sentence that sums the findings up, and the result of a comparison whose look it has. What fails
 // comes first: nothing looks verified if any part is invalid.
 function verdict(findings, compared) {
@@ -138,7 +160,7 @@ function verdict(findings, compared) {
   return ["match", "MATCH_HISTORICAL"];
 }
 
-function showFindings(findings, trust, from, compared) {
+function showFindings(findings, trust, from, set, compared) {
   const panel = template("findings");
   const [name, look] = verdict(findings, compared);
   panel.querySelector(".panel").dataset.verdict = look;
@@ -166,6 +188,7 @@ function showFindings(findings, trust, from, compared) {
   keep(panel, "keys", from);
   fill(panel, "reasons", findings.reasons.map((reason) => item(word(`part-${reason.part}`), ": ", ...sentence("reason", reason))));
   fill(panel, "notes", findings.notes.map((note) => item(...sentence("note", note))));
+  fill(panel, "keys", aboutKeys(findings, set).map(fact));
   const signed = findings.record ?? findings.certificate ?? {};
   const facts = shown.filter((name) => signed[name] !== undefined).map((name) => [name, signed[name]]);
   if (findings.observedAt) {
@@ -201,6 +224,14 @@ async function judge(mine) {
   }
   // One byte more than there may be: a longer file is refused as such.
   const evidence = await beginning(chosen.receipt, maxReceipt + 1);
+  if (!isEvidence(evidence)) {
+    for (const place of ["document", "keys"]) {
+      if (chosen[place] && isEvidence(await beginning(chosen[place], maxReceipt + 1))) {
+        notice(word(`swapped-${place}`));
+        return;
+      }
+    }
+  }
   if (startsWith(evidence, "%PDF-") || startsWith(evidence, "PK")) {
     notice(word("not-receipt"));
     return;
@@ -213,10 +244,12 @@ async function judge(mine) {
   }
   const compared = chosen.document && { sha256: await sha256(chosen.document), size: chosen.document.size };
   let trust;
+  let set = null; // of published keys
   try {
     if (proven) {
-      const { trust: pinned, origin } = await pins(pin.value);
-      ({ trust } = await verifyKeySet(given, pinned, { now: new Date(), origin }));
+      const { trust: pinned, ...named } = await pins(pin.value);
+      set = await verifyKeySet(given, pinned, { now: new Date(), ...named });
+      ({ trust } = set);
     } else {
       trust = await parseTrustedKeys(given);
     }
@@ -231,7 +264,7 @@ async function judge(mine) {
   }
   const findings = await verify(evidence, trust, { now: new Date(), document: compared, acceptStampedBeforeRevocation: accept.checked });
   if (mine === turn) {
-    showFindings(findings, trust, from, compared);
+    showFindings(findings, trust, from, set, compared);
   }
 }
 
