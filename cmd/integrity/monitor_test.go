@@ -282,10 +282,10 @@ func TestMonitorWithEvidence(t *testing.T) {
 		entries[20] = "the record was never here"
 		return entries
 	})
-	for i, path := range []string{saved, proof} {
+	for _, path := range []string{saved, proof} { // both alarms are one file, because their checkpoints are the same
 		r := w.run("--evidence", path)
-		if r.code != cli.ExitNegative || !strings.Contains(r.errs, "ALARM: rewritten") || len(w.alarms()) != i+1 ||
-			!strings.Contains(w.file(w.alarms()[i]), path) {
+		if r.code != cli.ExitNegative || !strings.Contains(r.errs, "ALARM: rewritten") || len(w.alarms()) != 1 ||
+			!strings.Contains(w.file(w.alarms()[0]), saved) {
 			t.Errorf("%s: %+v", path, r)
 		}
 	}

@@ -42,7 +42,7 @@ func TestMonitorOfAService(t *testing.T) {
 			}
 			return err
 		})
-		public := s.base + "/api/public/integrity/" + record.PublicID + "/report?language=en"
+		public := s.base + "/api/public/integrity/" + record.PublicID + "/report"
 		report = write(t, filepath.Join(mine, name+".report.pdf"), string(fetched(t, public, "")))
 		return saved, document, report
 	}
