@@ -386,7 +386,7 @@ func TestPublishedContract(t *testing.T) {
 			t.Errorf("$id %v", schema["$id"])
 		}
 	}
-	if len(names) != 13 {
+	if len(names) != 15 {
 		t.Errorf("schemas %v", names)
 	}
 	for _, name := range []string{schemas.VectorsFile, schemas.ReleasesFile} {
