@@ -69,6 +69,9 @@ func TestKeysPublish(t *testing.T) {
 		t.Errorf("obtained\n%s\npublished\n%s", a, b)
 	}
 	must(t, nowhere, "verify-keys", proof, trustedPath, "--pinned", published)
+	_, issuer, _ := strings.Cut(text, "published by ")
+	issuer, _, _ = strings.Cut(issuer, " at ")
+	must(t, nowhere, "verify-keys", proof, "--pinned", published, "--issuer", issuer)
 	stranger, err := evidence.NewLogKey("other.example/log", make([]byte, 32))
 	if err != nil {
 		t.Fatal(err)
@@ -81,6 +84,7 @@ func TestKeysPublish(t *testing.T) {
 		{cli.ExitFailed, "give --log-key, or --witness-key with --origin", nil},
 		{cli.ExitNegative, "no pinned log key", []string{"--log-key", stranger.VerifierKey}},
 		{cli.ExitNegative, "signed the checkpoint, not other.example/log", []string{"--log-key", logKey, "--origin", "other.example/log"}},
+		{cli.ExitNegative, "the keys belong to the issuer ", []string{"--log-key", logKey, "--issuer", "https://other.example"}},
 		{cli.ExitNegative, "1 pinned witnesses must", []string{"--log-key", logKey, "--require-witnesses", "1"}},
 		{cli.ExitFailed, "--require-witnesses", []string{"--log-key", logKey, "--require-witnesses", "-1"}},
 		{cli.ExitFailed, "--log-key: ", []string{"--log-key", "no key"}},
