@@ -109,11 +109,12 @@ func opened(t *testing.T, a answer, private bool) (r reportFiles) {
 	return r
 }
 
-// vouchedService has two witnesses and an authority, and a text of the operator that is as long as any.
-func vouchedService(t *testing.T) (s *service, alpha *stamptest.Authority, publish func()) {
+// vouchedService has two witnesses and an authority, and a text of the operator that is as long as any. With publish the
+// first witnesses cosign the newest checkpoint.
+func vouchedService(t *testing.T) (s *service, publish func(witnesses int)) {
 	t.Helper()
 	a, b := newOtherWitness(t, "a.example/witness"), newOtherWitness(t, "b.example/witness")
-	alpha = stamptest.New(t, "alpha")
+	alpha := stamptest.New(t, "alpha")
 	stamper, err := transparency.NewTimestampAuthority(alpha.Name, alpha.URL)
 	check(t, err)
 	s = open(t, options{config: func(c *handlers.Config) {
@@ -139,17 +140,21 @@ func vouchedService(t *testing.T) (s *service, alpha *stamptest.Authority, publi
 	keys := *s.keys.Load()
 	keys.Trusted = trusted
 	s.keys.Store(&keys)
-	return s, alpha, func() {
-		s.publish(signer, map[*transparency.Witness]bool{a.Witness: true, b.Witness: true}, alpha)
+	return s, func(witnesses int) {
+		cosigning := map[*transparency.Witness]bool{}
+		for _, w := range []*otherWitness{a, b}[:witnesses] {
+			cosigning[w.Witness] = true
+		}
+		s.publish(signer, cosigning, alpha)
 	}
 }
 
 // The reports of a service that others vouch for. Their files are what the API answers, and other people's programs
 // accept them. The public one shows no reference, other version or person.
 func TestReport(t *testing.T) {
-	s, _, publish := vouchedService(t)
+	s, publish := vouchedService(t)
 	id := s.registered("secret-document", 1, "one")
-	publish()
+	publish(2)
 	other := s.registered("secret-document", 2, "two")
 	s.eventually("two witnesses and an authority", func() bool {
 		return strings.HasPrefix(s.vouched(id), "2 witnesses cosigned")
@@ -249,15 +254,58 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// A report counts the cosignatures of the attached proof, although an earlier checkpoint with the record has more.
+func TestReportCountsWhatIsAttached(t *testing.T) {
+	s, publish := vouchedService(t)
+	id := s.registered("secret-document", 1, "one")
+	publish(2)
+	private, public := reportsOf(id)
+	for witnesses, words := range []string{
+		"Witnesses and timestamps This record existed before",
+		"Witnesses and timestamps 1 witness cosigned a log state that contains this record. This record existed before",
+	} {
+		s.registered("other", witnesses+1, "two")
+		publish(witnesses)
+		s.eventually("two witnesses vouch for the record elsewhere", func() bool {
+			return strings.HasPrefix(s.vouched(id), "2 witnesses cosigned")
+		})
+		for path, own := range map[string]bool{private: true, public: false} {
+			a := s.public(path)
+			if own {
+				a = s.get(path)
+			}
+			r := opened(t, a, own)
+			note := "Apart from the operator's own statement, which ends the section"
+			if !strings.Contains(r.text, words) || strings.Contains(r.text, note) == own {
+				t.Errorf("it does not say %q, or %q by mistake:\n%s", words, note, r.text)
+			}
+			f, err := evidence.VerifyReport(r.files, s.keys.Load().Trusted, evidence.Options{Now: s.Now()})
+			if err != nil || *f.Witnessed != witnesses {
+				t.Errorf("%v, %d witnesses are proven, want %d", err, *f.Witnessed, witnesses)
+			}
+		}
+	}
+}
+
+const shownAlone = "The attached files show nobody besides this service that vouches for this record"
+
 // Without witnesses, authorities and a proof, a report says that only the service vouches for the record.
 func TestReportAlone(t *testing.T) {
 	s := open(t, options{})
 	id := s.registered("secret-document", 1, "one")
 	private, public := reportsOf(id)
-	r := opened(t, s.public(public), false)
-	if !strings.Contains(r.text, alone) || !strings.Contains(r.text, "is the current version") || len(r.files) != 2 {
-		t.Errorf("%d files, text: %s", len(r.files), r.text)
+	shows := func(files int, end string) {
+		t.Helper()
+		r := opened(t, s.public(public), false)
+		if !strings.Contains(r.text, shownAlone+end) || !strings.Contains(r.text, "It names neither the organization that") ||
+			!strings.Contains(r.text, "is the current version") || len(r.files) != files {
+			t.Errorf("%d files, text: %s", len(r.files), r.text)
+		}
 	}
+	shows(2, ", because the transparency log did not contain it yet or could not be read.")
+	s.integrate()
+	s.proven(id)
+	shows(3, ". https://ledger.example")
 	s.post(integrity+"/records/"+id+"/revoke", nil).is(http.StatusOK)
 	for path, own := range map[string]bool{private: true, public: false} {
 		a := s.public(path)

@@ -77,13 +77,12 @@ type Keys struct {
 type Service struct {
 	*edge.Edge
 	Config
-	ledger    *eventstore.Ledger
-	waiters   *waiters
-	singles   *fair.Semaphore[domain.OrganizationID] // single commands in progress
-	preparing *fair.Semaphore[domain.OrganizationID] // processors that prepare batches
-	// processors that render evidence reports
-	reports       *fair.Semaphore[domain.OrganizationID]
-	publicReports *fair.Semaphore[netip.Prefix] // by network of the client
+	ledger        *eventstore.Ledger
+	waiters       *waiters
+	singles       *fair.Semaphore[domain.OrganizationID] // single commands in progress
+	preparing     *fair.Semaphore[domain.OrganizationID] // processors that prepare batches
+	reports       reportTurns[domain.OrganizationID]
+	publicReports reportTurns[netip.Prefix] // by network of the client
 	used          *usedVersions
 	records       *verifier
 	// unproven and unstamped are pauses: until these times, in nanoseconds since 1970, evidence is made without asking for

@@ -30,7 +30,7 @@ type Report struct {
 	// FingerprintSHA256 is of the signing key.
 	FingerprintSHA256 string
 	State             string // current, superseded or revoked, at MadeAt
-	Vouching          Vouching
+	Vouching          Vouching              // by what Files prove; unknown while the proof of inclusion is missing
 	Files             []evidence.ReportFile // the first is the receipt or the evidence
 	Own               *OwnReport            // nil in the public report
 }
@@ -56,10 +56,11 @@ type reportTexts struct {
 	Title                                      string
 	Made                                       string // time, address
 	Lead, Private, PublicNote                  string
+	PublicDisclosed                            string // title of the section that ends with the operator's text
 	Record, SHA256, Size, Type                 string
 	Bytes                                      string // number
 	Generated, Received, State, Seen           string // Seen: time
-	Unknown, VouchHow                          string // VouchHow: address
+	Alone, Unknown, VouchHow                   string // VouchHow: address
 	References, Company, Source                string
 	Document, Version, Versions, Earlier       string
 	RevokedAt, Former                          string // Former: public id
@@ -107,10 +108,14 @@ func (s *Site) writeReport(p *sheet, t *texts, r Report, code *Drawing) {
 	p.heading(w.Title, code, r.URL)
 	p.paragraph(fmt.Sprintf(w.Made, date(r.Language, r.MadeAt), s.BaseURL))
 	p.paragraph(w.Lead)
-	if r.Own != nil {
+	limits, points := Record.Limits(r.Language, s.Relationship[r.Language])
+	switch {
+	case r.Own != nil:
 		p.paragraph(w.Private)
-	} else {
+	case s.Relationship[r.Language] == "":
 		p.paragraph(w.PublicNote)
+	default:
+		p.paragraph(fmt.Sprintf(w.PublicDisclosed, limits))
 	}
 
 	p.section(w.Record)
@@ -118,7 +123,9 @@ func (s *Site) writeReport(p *sheet, t *texts, r Report, code *Drawing) {
 	received := evidence.FormatTime(r.Record.ReceivedAt)
 	p.fact(w.Received, date(r.Language, r.Record.ReceivedAt)+" ("+received+"). "+t.Declared)
 	p.fact(w.State, fmt.Sprintf(w.Seen, date(r.Language, r.MadeAt))+" "+t.Seen[r.State])
-	p.fact(t.Vouch.Label, cmp.Or(r.Vouching.line(t.Vouch, r.Language), w.Unknown)+" "+
+	vouch := t.Vouch
+	vouch.Alone = w.Alone
+	p.fact(vouch.Label, cmp.Or(r.Vouching.line(vouch, r.Language), w.Unknown)+" "+
 		fmt.Sprintf(w.VouchHow, s.BaseURL+Path(r.Language, TrustPath)))
 	p.fact(w.Size, fmt.Sprintf(w.Bytes, r.Record.SizeBytes))
 	p.fact(w.Type, r.Record.MimeType)
@@ -151,8 +158,7 @@ func (s *Site) writeReport(p *sheet, t *texts, r Report, code *Drawing) {
 		}
 	}
 
-	title, points := Record.Limits(r.Language, s.Relationship[r.Language])
-	p.section(title)
+	p.section(limits)
 	for _, point := range points {
 		p.point(point)
 	}
