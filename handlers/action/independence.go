@@ -59,6 +59,8 @@ type vouchedLog struct {
 	cosigned map[string]cosigned // by verifier key
 	stamped  map[string]stamped
 	keySet   *wire.PublishedKeySet
+
+	keySetUnknown bool // it could not be read, or is not what the log proves
 }
 
 type stamped struct {
@@ -113,6 +115,7 @@ func (s *Service) readVouchedLog(ctx context.Context) (v vouchedLog, err error) 
 	trusted := s.Keys().Trusted
 	if v.keySet, err = s.readKeySet(ctx, trusted); err != nil {
 		s.Log.WarnContext(ctx, "published keys not shown", "error", err)
+		v.keySetUnknown = true
 	}
 	v.cosigned, v.stamped = map[string]cosigned{}, map[string]stamped{}
 	for _, w := range s.Parties.witnesses(trusted) {
@@ -216,7 +219,7 @@ func (s *Proofs) Independence(ctx context.Context, _ *edge.Call, _ struct{}) (wi
 		view.Witnesses = append(view.Witnesses, viewWitness(w, log))
 	}
 	view.TimestampAuthorities = s.viewAuthorities(trusted, log, view.TimestampAuthorities)
-	view.KeySet = log.keySet
+	view.KeySet, view.KeySetUnknown = log.keySet, log.keySetUnknown
 	view.SigningKeys, view.LogKeys = publishedKeys(trusted, view.SigningKeys, view.LogKeys)
 	return view, nil
 }
@@ -311,6 +314,9 @@ func (s *Proofs) IndependenceDocument(ctx context.Context, c *edge.Call, _ struc
 		return edge.Response{}, NoTrustedKeys()
 	}
 	view, err := s.Independence(ctx, c, struct{}{})
+	if err == nil && view.KeySetUnknown {
+		err = domain.Unavailable("The published keys cannot be read from the transparency log at the moment. Ask again later.")
+	}
 	if err != nil {
 		return edge.Response{}, err
 	}

@@ -11,16 +11,17 @@ import (
 // operator's disclosure.
 func (s *Site) trustPage(r *http.Request) (any, error) {
 	var state wire.LogState
+	var unknown bool
 	resp, err := forReader(r, func() ([]byte, error) {
 		view, err := s.Independence(r.Context(), edge.CallOf(r), struct{}{})
 		if err != nil {
 			return nil, err
 		}
-		state = view.State
+		state, unknown = view.State, view.State == wire.LogUnavailable || view.KeySetUnknown
 		return s.site.Trust(edge.Language(r), view)
 	})
 	switch {
-	case state == wire.LogUnavailable:
+	case unknown:
 		resp.Cache = edge.NoStore
 	case state != "":
 		resp.Cache = edge.PublicSeconds

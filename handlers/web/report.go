@@ -29,7 +29,7 @@ type Report struct {
 	KeyID    string
 	// FingerprintSHA256 is of the signing key.
 	FingerprintSHA256 string
-	State             string // current, superseded or revoked, at MadeAt
+	State             string                // current, superseded or revoked, at MadeAt
 	Vouching          Vouching              // by what Files prove; unknown while the proof of inclusion is missing
 	Files             []evidence.ReportFile // the first is the receipt or the evidence
 	Own               *OwnReport            // nil in the public report

@@ -32,7 +32,8 @@ type trustTexts struct {
 	Keys, KeysNote, KeysHow                                   string
 	Status                                                    map[string]string
 	KeyOf                                                     map[string]string // signing, log
-	KeySet, KeySetNone, KeySetPayload, KeySetOld, KeySetHow   string
+	KeySet, KeySetNone, KeySetUnknown                         string
+	KeySetPayload, KeySetOld, KeySetHow                       string
 	KeySetText, KeySetPending, KeySetBound, KeySetCosigned    string // time, entry; time; size; cosigned, that count
 	Operator                                                  string
 	OwnWitness, OwnWitnessText, OwnAddress, NoAddress         string
@@ -323,7 +324,11 @@ func (p trustPage) keySet() trustSection {
 	section := trustSection{ID: "key-set", Title: p.KeySet}
 	say := func(text string) { section.Paragraphs = append(section.Paragraphs, text) }
 	k := p.view.KeySet
-	if k == nil {
+	switch {
+	case p.view.KeySetUnknown:
+		say(p.KeySetUnknown)
+		return section
+	case k == nil:
 		say(p.KeySetNone)
 		return section
 	}

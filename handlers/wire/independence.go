@@ -11,6 +11,7 @@ type Independence struct {
 	SigningKeys          []PublishedKey         `json:"signingKeys"`
 	LogKeys              []PublishedLogKey      `json:"logKeys"`
 	KeySet               *PublishedKeySet       `json:"keySet"` // nil if the keys were not published in the log
+	KeySetUnknown        bool                   `json:"-"`      // KeySet is nil because it could not be read
 	Custody              KeyCustody             `json:"custody"`
 	Relationship         Disclosure             `json:"relationship"`
 	Witness              *OwnWitness            `json:"witness"` // nil if this installation is not a witness of other logs
