@@ -126,15 +126,22 @@ func (a *app) auditBundle(
 	if err != nil {
 		return auditView{}, err
 	}
+	bundled, wrongKeys := evidence.ParseTrustedKeys(embedded)
 	own := cfg.TrustedKeys == ""
 	if own {
-		if o.Trusted, err = evidence.ParseTrustedKeys(embedded); err != nil {
-			return auditView{}, say.Errorf("%s: %w", dir, err)
+		if o.Trusted = bundled; wrongKeys != nil {
+			return auditView{}, say.Errorf("%s: %w", dir, wrongKeys)
 		}
 	} else if o.Trusted, err = keyfiles.ReadTrusted(cfg.TrustedKeys); err != nil {
 		return auditView{}, err
 	}
-	exports, err := o.readWorm(ctx, b.Issuer)
+	exports, err := o.readWorm(ctx, b.Issuer, func() (*worm.Keys, error) {
+		at, atErr := time.Parse(time.RFC3339Nano, b.Manifest.ExportedAt)
+		if wrongKeys != nil || atErr != nil {
+			return nil, nil //nolint:nilnil // reported already
+		}
+		return &worm.Keys{TrustedKeys: bundled, At: at, Place: bundle.TrustedKeysFile}, nil
+	})
 	if err != nil {
 		return auditView{}, err
 	}

@@ -70,6 +70,7 @@ type doctor struct {
 	*app
 	cfg      config.Config
 	findings []finding
+	issuer   string        // of the ledger, empty if it could not be read
 	ahead    time.Duration // how far this machine's clock is ahead of the database's
 }
 

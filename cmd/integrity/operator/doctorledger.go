@@ -35,6 +35,7 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 	if err != nil {
 		return say.Errorf("read the ledger row: %w", err)
 	}
+	d.issuer = issuer
 	d.first(check, say.Sentencef("issuer %s, %d shards, epoch %d", issuer, shards, epoch),
 		verdict{
 			d.cfg.Issuer != "" && d.cfg.Issuer != issuer, StateFail,

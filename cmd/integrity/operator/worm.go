@@ -15,6 +15,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
 	"integrityledger/eventstore/bundle"
+	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/transparency"
 )
 
@@ -74,8 +75,13 @@ func (a *app) writeWorm(
 	}
 	c := worm.Content{Issuer: l.Installation.Issuer, At: a.Now(), TrustedKeys: keys}
 	log := &transparency.Reader{Pool: l.Read}
+	reading, cancel := context.WithTimeout(ctx, listed.ReadingTime())
+	defer cancel()
 	for _, e := range listed.Newest(c.At) {
-		head, err := e.Open(ctx, b, trusted)
+		head, err := e.Open(reading, b, trusted)
+		if err == nil && e.Issuer != c.Issuer {
+			return view, say.Errorf("--worm: %s contains exports of %s: give each log a prefix of its own", b.Name, e.Issuer)
+		}
 		if _, unreadable := errors.AsType[*worm.UnreadableError](err); unreadable {
 			err = cli.Negative(err)
 		}
@@ -168,16 +174,32 @@ type exportsView struct {
 	Notes    []say.Sentence `json:"notes"`
 }
 
-// readWorm reads and checks the exports that --against names; nil if it names none.
-func (o *auditOptions) readWorm(ctx context.Context, issuer string) (*worm.Report, error) {
+// readWorm reads and checks the exports that --against names; nil if it names none. ledger returns the keys of what is
+// audited, nil if it has none.
+func (o *auditOptions) readWorm(
+	ctx context.Context, issuer string, ledger func() (*worm.Keys, error),
+) (*worm.Report, error) {
 	if o.worm == nil {
 		return nil, nil //nolint:nilnil // documented
 	}
-	r, err := worm.Check(ctx, o.worm, evidence.LogName(issuer), o.Trusted, o.Start)
+	keys, err := ledger()
+	if err != nil {
+		return nil, err
+	}
+	r, err := worm.Check(ctx, o.worm, worm.Question{Issuer: issuer, Trusted: o.Trusted, Ledger: keys, Now: o.Start})
 	if err != nil {
 		return nil, say.Errorf("--against: %w", err)
 	}
 	return r, nil
+}
+
+// ledgerKeys returns the trusted keys that the ledger has published in its transparency log, nil if there are none.
+func ledgerKeys(ctx context.Context, l *ledger.Opened) (*worm.Keys, error) {
+	last, _, err := transparency.ReadPublishedKeys(ctx, l.Read)
+	if errors.Is(err, transparency.ErrNoKeySet) || errors.Is(err, history.ErrDamaged) { // which the audit reports
+		return nil, nil //nolint:nilnil // documented
+	}
+	return &worm.Keys{TrustedKeys: last.Trusted, At: last.Event.OccurredAt, Place: "keys.published"}, err
 }
 
 // exports adds what the exports prove by themselves.
@@ -247,6 +269,8 @@ const (
 	lateExport = 36 * time.Hour
 	// recentExports is how far back the newest export is looked for.
 	recentExports = 31 * 24 * time.Hour
+	// aheadExport is how far the clock that dates exports may be ahead.
+	aheadExport = 5 * time.Minute
 )
 
 // exports checks that the last daily export was written.
@@ -267,8 +291,22 @@ func (d *doctor) exports(ctx context.Context) {
 	}
 	do := say.Sentencef("run integrity export --worm, and look at its timer: systemctl list-timers integrity-export.timer")
 	var last *worm.Export
-	if newest := listed.Newest(d.Now()); len(newest) > 0 {
+	if newest := listed.Newest(d.Now().Add(aheadExport)); len(newest) > 0 && !newest[0].At.After(d.Now().Add(aheadExport)) {
 		last = newest[0]
+	}
+	for _, e := range listed.Future(d.Now().Add(aheadExport)) {
+		d.warn(
+			check, say.Sentencef("the export %s is dated in the future, so it does not count", e.Name),
+			say.Sentencef("look who wrote it: a wrong clock, or somebody who wants to hide that exports are missing"),
+		)
+		break // the first is enough
+	}
+	var unreadable error
+	other := ""
+	if err == nil && last != nil {
+		if _, unreadable = last.ReadManifest(looking, b); unreadable == nil && d.issuer != "" && last.Issuer != d.issuer {
+			other = last.Issuer
+		}
 	}
 	switch {
 	case err != nil:
@@ -276,6 +314,13 @@ func (d *doctor) exports(ctx context.Context) {
 			"Exports"))
 	case last == nil:
 		d.warn(check, say.Sentencef("%s has no export of the last 31 days", b.Name), do)
+	case unreadable != nil:
+		d.warn(check, said(unreadable), say.Sentencef("run integrity audit --against, and find out who wrote it"))
+	case other != "":
+		d.warn(
+			check, say.Sentencef("the last export, %s, is of %s, but this installation is %s", last.Name, other, d.issuer),
+			say.Sentencef("give each installation a prefix of its own in INTEGRITY_WORM"),
+		)
 	default:
 		found := say.Sentencef("the last export was made at %s and has %d leaves", cli.TimeText(last.At), last.Size)
 		d.first(check, found, verdict{d.Now().Sub(last.At) > lateExport, stateWarn, found, do})

@@ -307,11 +307,27 @@ func TestWormExport(t *testing.T) {
 		return time.Now().AddDate(0, 0, 2)
 	}}}}
 	d.cfg.Worm = v.url(url)
-	if d.exports(ctx); len(d.findings) != 1 || d.findings[0].State != stateWarn ||
-		!strings.Contains(d.findings[0].Found.String(), "the last export was made at "+
-			time.Now().UTC().AddDate(0, 0, -1).Format(time.DateOnly)) {
-		t.Errorf("doctor: %+v", d.findings)
+	diagnosed := func(wants ...string) {
+		t.Helper()
+		d.findings = nil
+		d.exports(ctx)
+		ok := len(d.findings) == len(wants)
+		for i, want := range wants {
+			ok = ok && d.findings[i].State == stateWarn && strings.Contains(d.findings[i].Found.String(), want)
+		}
+		if !ok {
+			t.Errorf("doctor: %+v, want %q", d.findings, wants)
+		}
 	}
+	future := time.Now().UTC().AddDate(0, 0, 40).Format(time.DateOnly)
+	diagnosed("the export "+future, "the last export was made at "+time.Now().UTC().AddDate(0, 0, -1).Format(time.DateOnly))
+	d.issuer = "https://other.example"
+	diagnosed("the export "+future, " is of https://ledger.example, but this installation is https://other.example")
+	d.issuer = v.Installation.Issuer
+	alone := "s3://exports/future"
+	v.exported(alone, -40)
+	d.cfg.Worm = v.url(alone)
+	diagnosed("the export "+future, "has no export of the last 31 days")
 	v.exported(url, 0)
 	v.want(v.compared(url), []string{"expected one version"}, "exports: 5 in")
 }
@@ -503,8 +519,8 @@ func TestWormFindsChangedExports(t *testing.T) {
 				"file: s3://exports/",
 				two + "/trusted-keys.json: expected the signing key " + v.Trusted.Keys()[0].KeyID + ", as in the export " + one,
 				two + "/trusted-keys.json: expected the log key ",
-				"trusted keys: expected the signing key ",
-			}, nil,
+				two + "/trusted-keys.json: expected the witness key ", two + "/trusted-keys.json: expected the certificate ",
+			}, []string{"whether these are the service's, because the trusted keys do not have them: the signing key "},
 		},
 		"foreign objects": {
 			func(name, text string) (string, bool) {
@@ -533,15 +549,25 @@ func TestWormFindsChangedExports(t *testing.T) {
 		!strings.Contains(err.Error(), "the export "+two+" is not as integrity export writes it") {
 		t.Errorf("after a truncated manifest: %v", err)
 	}
-	// The pinned keys lack a key of the exports.
-	pinned := v.Trusted
-	v.Trusted = must1(v.Trusted.Add(evidence.GenerateSigner().Key(), evidence.FormatTime(time.Now())))
+	// The pinned keys lack a key of the exports, which is staged.
+	pinned, staged := v.Trusted, evidence.GenerateSigner().Key()
+	v.Trusted = must1(v.Trusted.Add(staged, evidence.FormatTime(time.Now())))
 	v.exported("s3://exports/a", 0)
 	v.Trusted = pinned
-	v.want(v.compared("s3://exports/a"), []string{"export: trusted keys: expected the signing key "})
+	v.want(v.compared("s3://exports/a"), nil, "because the trusted keys do not have them: the signing key "+staged.KeyID)
+	// The manifest names another issuer, whose log has the same name.
+	v.copied("a/", "issuer/", func(name, text string) (string, bool) {
+		return strings.ReplaceAll(text, `"issuer":"https://ledger.example"`, `"issuer":"https://ledger.example:444"`), strings.HasPrefix(name, one)
+	})
+	v.want(v.compared("s3://exports/issuer"), []string{
+		one + "/manifest.json: expected an export of the issuer https://ledger.example, found one of https://ledger.example:444",
+	})
+	if _, err := v.export("s3://exports/issuer", 0); err == nil || !strings.Contains(err.Error(), "exports of https://ledger.example:444") {
+		t.Errorf("after an export of another issuer: %v", err)
+	}
 	// Exports of another log.
 	v.as.Installation.Issuer = "https://other.example"
-	if _, err := v.export("s3://exports/a", 0); err == nil || !strings.Contains(err.Error(), "exports of ledger.example/log") {
+	if _, err := v.export("s3://exports/a", 0); err == nil || !strings.Contains(err.Error(), "exports of https://ledger.example:") {
 		t.Errorf("into the exports of another log: %v", err)
 	}
 	v.as.Installation.Issuer = "https://ledger.example"

@@ -13,6 +13,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/say"
+	"integrityledger/eventstore/outbound"
 )
 
 // Store is the blob store. It is opened when the first bytes are kept or erased: most installations keep none.
@@ -66,7 +67,7 @@ func openURL(text string, sync func(path string) error) (b bucket, err error) {
 	if u.Scheme == "file" {
 		b, err = openFiles(u, p, sync)
 	} else {
-		b, err = openS3(u.Host, p)
+		b, err = openS3(u.Host, p, outbound.Config{Timeout: exchangeTimeout, Answer: 16 << 20, Idle: maxWriting})
 	}
 	if err != nil || prefix == "" {
 		return b, err

@@ -1,8 +1,12 @@
 package blobs
 
 import (
+	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"integrityledger/domain"
 	"integrityledger/eventstore/outbound/peertest"
@@ -20,5 +24,73 @@ func TestHostileServer(t *testing.T) {
 	}
 	if err := c.Remove(t.Context(), o, v); err == nil {
 		t.Error("the bytes are gone")
+	}
+}
+
+// TestHostileListsAndObjects: no server stalls a reader of a bucket with object lock. Errors name the object.
+func TestHostileListsAndObjects(t *testing.T) {
+	s := serveBucket(t)
+	b, err := OpenLocked(strings.Replace(s.url(""), "bucket?", "bucket/of?", 1), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const version = `<Version><Key>%s</Key><VersionId>%d</VersionId><LastModified>2026-11-29T10:30:00Z</LastModified></Version>`
+	page := func(more bool, versions string) string {
+		return fmt.Sprintf(`<ListVersionsResult><IsTruncated>%t</IsTruncated>%s</ListVersionsResult>`, more, versions)
+	}
+	slowly := func(w http.ResponseWriter, text string) {
+		for i := 0; ; i = (i + 1) % len(text) {
+			if _, err := io.WriteString(w, text[i:i+1]); err != nil {
+				return
+			}
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(time.Millisecond)
+		}
+	}
+	n, listed := 0, 0
+	for what, c := range map[string]struct {
+		list func(w http.ResponseWriter)
+		want string
+	}{
+		"pages without end": {func(w http.ResponseWriter) {
+			n++
+			_, _ = io.WriteString(w, page(true, fmt.Sprintf(version, "of/x", n)))
+		}, `after "x": the server does not end the list in time`},
+		"empty pages": {func(w http.ResponseWriter) { _, _ = io.WriteString(w, page(true, "")) }, "the server does not end the list in time"},
+		"a slow page": {func(w http.ResponseWriter) { slowly(w, " ") }, "the server does not end the list in time"},
+		"a huge page": {func(w http.ResponseWriter) {
+			_, _ = io.WriteString(w, page(false, strings.Repeat(" ", maxPage)))
+		}, "the answer is longer than 8388608 bytes"},
+		"another prefix": {func(w http.ResponseWriter) {
+			_, _ = io.WriteString(w, page(false, fmt.Sprintf(version, "of/x", 1)+fmt.Sprintf(version, "y", 1)))
+		}, `after "x": the server lists "y", which does not have the prefix`},
+	} {
+		b.patience = 200 * time.Millisecond
+		if what == "a huge page" {
+			b.patience = time.Minute
+		}
+		s.refuse = func(w http.ResponseWriter, _ int) bool { c.list(w); return true }
+		begun := time.Now()
+		err := b.Versions(t.Context(), "", func(Version) error { listed++; return nil })
+		if err == nil || !strings.Contains(err.Error(), "list the objects of s3://bucket/of, after ") || !strings.Contains(err.Error(), c.want) ||
+			time.Since(begun) > 20*time.Second {
+			t.Errorf("%s: %v after %s and %d objects", what, err, time.Since(begun), listed)
+		}
+	}
+	b.patience = 200 * time.Millisecond
+	s.refuse = func(w http.ResponseWriter, _ int) bool { slowly(w, "x"); return true }
+	if _, _, err := b.Read(t.Context(), Version{Name: "day/manifest.json", ID: "1"}, 1000); err == nil ||
+		!strings.Contains(err.Error(), "read day/manifest.json: the server does not send it in time") {
+		t.Errorf("slow bytes: %v", err)
+	}
+	b.patience = time.Minute
+	s.refuse = func(w http.ResponseWriter, _ int) bool {
+		w.Header().Set("Last-Modified", "Sun, 29 Nov 2026 10:30:00 GMT")
+		w.Header().Set("X-Amz-Object-Lock-Mode", "COMPLIANCE")
+		_, _ = io.WriteString(w, strings.Repeat("x", maxPage-1))
+		return true
+	}
+	if text, _, err := b.Read(t.Context(), Version{Name: "huge", ID: "1"}, 1000); err != nil || len(text) != 1001 {
+		t.Errorf("a huge object: %d bytes, %v", len(text), err)
 	}
 }

@@ -3,6 +3,7 @@ package blobs
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"integrityledger/domain/say"
+	"integrityledger/eventstore/outbound"
 )
 
 // Locked is a bucket with object lock. Neither its objects nor their earlier versions can be deleted or replaced before
@@ -23,12 +25,20 @@ type Locked struct {
 
 	*s3
 	prefix      string
+	patience    time.Duration       // for an object with its lock and all retries, and for a listing
 	mode        minio.RetentionMode // empty: the URL is for reading only
 	days, years int
 }
 
 // lockedForm is the form of URL that errors ask for.
 const lockedForm = "s3://bucket/prefix?object-lock=compliance&days=3650"
+
+// A server may be hostile or broken, so its answers are bounded, well above what an honest one needs for exports.
+const (
+	lockedPatience = time.Minute
+	versionTime    = time.Millisecond // more for a listing, for each version that it has given
+	maxPage        = 8 << 20          // bytes: a thousand names of 1,024 bytes, each of which is encoded as three
+)
 
 // maxRetention is the longest retention in years.
 const maxRetention = 100
@@ -55,7 +65,7 @@ func OpenLocked(text string, writing bool) (*Locked, error) {
 		return nil, err
 	}
 	p := &parameters{Values: u.Query()}
-	b := &Locked{Name: "s3://" + u.Host, prefix: strings.Trim(u.Path, "/")}
+	b := &Locked{Name: "s3://" + u.Host, prefix: strings.Trim(u.Path, "/"), patience: lockedPatience}
 	if b.prefix != "" {
 		b.Name += "/" + b.prefix
 		b.prefix += "/"
@@ -82,7 +92,7 @@ func OpenLocked(text string, writing bool) (*Locked, error) {
 	if b.years, err = retention("years", years, maxRetention); err != nil {
 		return nil, err
 	}
-	b.s3, err = openS3(u.Host, p)
+	b.s3, err = openS3(u.Host, p, outbound.Config{Timeout: lockedPatience, Answer: maxPage, Idle: maxWriting})
 	return b, err
 }
 
@@ -127,7 +137,9 @@ func (b *Locked) Write(ctx context.Context, name string, text []byte, until time
 	o := minio.PutObjectOptions{Mode: b.mode, RetainUntilDate: until}
 	o.SetMatchETagExcept("*")
 	// A server demands a checksum with a lock.
-	written, err := b.send(ctx, b.prefix+name, bytes.NewReader(text), int64(len(text)), true, o)
+	sending, cancel := context.WithTimeout(ctx, b.patience)
+	defer cancel()
+	written, err := b.send(sending, b.prefix+name, bytes.NewReader(text), int64(len(text)), true, o)
 	if response := minio.ToErrorResponse(err); response.StatusCode == http.StatusPreconditionFailed {
 		return say.Errorf("%s: %w", name, ErrWritten)
 	}
@@ -155,28 +167,49 @@ type Version struct {
 	Deleted bool      // a marker that hides the earlier versions
 }
 
-// Versions calls take with the versions of all objects whose names come after a name. They are ordered by name.
+// errListing ends a listing that takes too long.
+var errListing = say.New("the server does not end the list in time")
+
+// Versions calls take with the versions of all objects whose names come after a name. They are ordered by name, but some
+// servers list markers first. Errors of the server name the last object that it has listed.
 func (b *Locked) Versions(ctx context.Context, after string, take func(Version) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	listing, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	begun, n := time.Now(), 0
+	ends := time.AfterFunc(b.patience, func() { cancel(errListing) })
+	defer ends.Stop()
+	var last Version
+	failed := func(err error) error {
+		if cause := context.Cause(listing); cause != nil {
+			err = cause
+		}
+		return say.Errorf("list the objects of %s, after %q: %w", b.Name, last.Name, err)
+	}
 	if after != "" {
 		after = b.prefix + after
 	}
-	for o := range b.client.ListObjectsIter(ctx, b.bucket, minio.ListObjectsOptions{
+	for o := range b.client.ListObjectsIter(listing, b.bucket, minio.ListObjectsOptions{
 		WithVersions: true, Recursive: true, Prefix: b.prefix, StartAfter: after,
 	}) {
 		if o.Err != nil {
-			return o.Err
+			return failed(o.Err)
 		}
+		n++
+		ends.Reset(time.Until(begun.Add(b.patience + time.Duration(n)*versionTime)))
 		name, ok := strings.CutPrefix(o.Key, b.prefix)
+		v := Version{name, o.VersionID, o.LastModified.UTC(), o.IsDeleteMarker}
 		if !ok {
-			continue
+			return failed(say.Errorf("the server lists %q, which does not have the prefix", o.Key))
 		}
-		if err := take(Version{name, o.VersionID, o.LastModified.UTC(), o.IsDeleteMarker}); err != nil {
+		last = v
+		if err := take(v); err != nil {
 			return err
 		}
 	}
-	return ctx.Err()
+	if listing.Err() != nil {
+		return failed(nil)
+	}
+	return nil
 }
 
 // Lock is how an object is protected. Until is zero if it is not locked, or if the credentials may not read the lock.
@@ -185,8 +218,16 @@ type Lock struct {
 	Until      time.Time
 }
 
-// Read returns a version of an object of at most so many bytes, and its lock.
+// Read returns a version of an object and its lock. Of an object that is longer than most it returns one byte more than
+// most. Errors name the object.
 func (b *Locked) Read(ctx context.Context, v Version, most int64) (text []byte, lock Lock, err error) {
+	ctx, cancel := context.WithTimeout(ctx, b.patience)
+	defer cancel()
+	defer func() {
+		if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = say.Errorf("read %s: the server does not send it in time", v.Name)
+		}
+	}()
 	body, _, header, err := b.client.GetObject(
 		ctx, b.bucket, b.prefix+v.Name, minio.GetObjectOptions{VersionID: v.ID},
 	)

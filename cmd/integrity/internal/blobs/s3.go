@@ -51,7 +51,7 @@ const (
 //   - ssetype, kmskeyid: the encryption that is asked for.
 //   - request_checksum_calculation: when_required keeps no checksum with the object.
 //   - anonymous, profile, role: see newCredentials.
-func openS3(bucket string, p *parameters) (*s3, error) {
+func openS3(bucket string, p *parameters, bounded outbound.Config) (*s3, error) {
 	b := &s3{bucket: bucket, encryption: make(map[string]string)}
 	region := cmp.Or(p.text("region"), os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"))
 	var host string
@@ -102,7 +102,7 @@ func openS3(bucket string, p *parameters) (*s3, error) {
 	}
 	options.Creds = credentials.New(provider)
 
-	bounded := outbound.Config{Timeout: exchangeTimeout, Answer: 16 << 20, Idle: maxWriting, Proxy: true, Plain: true}
+	bounded.Proxy, bounded.Plain = true, true
 	if path := os.Getenv("AWS_CA_BUNDLE"); path != "" {
 		authorities, err := keyfiles.ReadAuthorities(path)
 		if err != nil {

@@ -22,14 +22,30 @@ func isRevoked(err error) bool { return errors.Is(err, evidence.ErrRevokedLogKey
 // ErrEmpty means that there is nothing to compare with.
 var ErrEmpty = say.New("it contains no complete export: write the first with integrity export --worm")
 
+// maxReplacements is the largest number of later versions of a file that are read.
+const maxReplacements = 8
+
 // readers is the number of exports that are read at a time.
 const readers = 8
 
-// Check reads all exports of a log and checks each by itself and against the one before: digests, the log's signatures,
-// the tokens, and that no key and no revocation has vanished. name is the log's name; trusted contains the pinned keys.
-func Check(
-	ctx context.Context, b *blobs.Locked, name string, trusted *evidence.TrustedKeys, now time.Time,
-) (*Report, error) {
+// Question is what Check compares exports with.
+type Question struct {
+	Issuer  string                // of the ledger
+	Trusted *evidence.TrustedKeys // the pinned keys
+	Ledger  *Keys                 // nil if the ledger has published none
+	Now     time.Time
+}
+
+// Keys are the trusted keys of a ledger at a time.
+type Keys struct {
+	*evidence.TrustedKeys
+	At    time.Time
+	Place string
+}
+
+// Check reads all exports of a log and checks each by itself and against the one before: digests, the issuer, the log's
+// signatures, the tokens, and that no key and no revocation has changed or vanished.
+func Check(ctx context.Context, b *blobs.Locked, q Question) (*Report, error) {
 	l, err := List(ctx, b, "")
 	if err != nil {
 		return nil, err
@@ -37,11 +53,13 @@ func Check(
 	if len(l.Complete()) == 0 {
 		return nil, say.Errorf("%s: %w", b.Name, ErrEmpty)
 	}
+	bounded, cancel := context.WithTimeout(ctx, l.ReadingTime())
+	defer cancel()
 	read := make([]*reading, len(l.Exports))
-	group, reads := errgroup.WithContext(ctx)
+	group, reads := errgroup.WithContext(bounded)
 	group.SetLimit(readers)
 	for i, e := range l.Exports {
-		read[i] = &reading{Export: e, bucket: b, name: name, trusted: trusted, now: now}
+		read[i] = &reading{Export: e, bucket: b, Question: q, name: evidence.LogName(q.Issuer)}
 		group.Go(func() error { return read[i].read(reads) })
 	}
 	if err := group.Wait(); err != nil {
@@ -52,10 +70,10 @@ func Check(
 		r.Sayf("%d objects that belong to no export were not read; the first: %s", l.Others, strings.Join(l.Foreign, ", "))
 	}
 	r.locks(read)
-	r.order(read, now)
+	r.order(read, q.Now)
 	r.chain(read)
-	r.keys(read, trusted)
-	r.vouching(read, trusted)
+	r.keys(read, q)
+	r.vouching(read, q.Trusted)
 	for _, e := range read {
 		r.Findings, r.Heads, r.Tokens = append(r.Findings, e.findings...), append(r.Heads, e.heads...), r.Tokens+e.tokens
 		if !e.Complete() {
@@ -68,10 +86,9 @@ func Check(
 // reading is an export while it is checked.
 type reading struct {
 	*Export
-	bucket  *blobs.Locked
-	name    string
-	trusted *evidence.TrustedKeys
-	now     time.Time
+	Question
+	bucket *blobs.Locked
+	name   string // of the log
 
 	manifest *Manifest
 	keys     *evidence.TrustedKeys
@@ -85,6 +102,9 @@ type reading struct {
 	revoked, unsigned, deleted bool
 	unlocked, governed         int
 }
+
+// future reports whether the export is dated so far in the future that a wrong clock or somebody else has named it.
+func (e *reading) future() bool { return e.At.After(e.Now.Add(24 * time.Hour)) }
 
 func (e *reading) place(file string) string { return e.bucket.Name + "/" + e.Name + "/" + file }
 
@@ -103,7 +123,7 @@ func (e *reading) load(ctx context.Context, file string, most int64) (text []byt
 		return nil, false, err
 	}
 	switch {
-	case lock.Until.Before(e.now):
+	case lock.Until.Before(e.Now):
 		e.unlocked++
 	case lock.Governance:
 		e.governed++
@@ -115,7 +135,15 @@ func (e *reading) load(ctx context.Context, file string, most int64) (text []byt
 		e.stored = first.At
 	}
 	e.deleted = e.deleted || e.hidden(file)
-	for _, v := range e.replacements(file) {
+	replacements := e.replacements(file)
+	if len(replacements) > maxReplacements {
+		e.found(
+			audit.CheckExport, file, say.Sentencef("one version, because exports are never replaced"),
+			say.Sentencef("%d later ones, of which %d were read", len(replacements), maxReplacements),
+		)
+		replacements = replacements[len(replacements)-maxReplacements:]
+	}
+	for _, v := range replacements {
 		later, _, err := e.bucket.Read(ctx, v, most)
 		if err != nil {
 			return nil, false, err
@@ -144,6 +172,12 @@ func (e *reading) read(ctx context.Context) error {
 			)
 		} else {
 			e.manifest = &m
+			if m.Issuer != e.Question.Issuer {
+				e.found(
+					audit.CheckExport, manifestFile, say.Sentencef("an export of the issuer %s", e.Question.Issuer),
+					say.Sentencef("one of %s", m.Issuer),
+				)
+			}
 		}
 	}
 	if err := e.readCheckpoint(ctx); err != nil {
@@ -190,11 +224,11 @@ func (e *reading) file(
 
 // open opens a checkpoint of the export and adds its head.
 func (e *reading) open(file, note string, size int64) (c evidence.Checkpoint, ok bool) {
-	c, err := evidence.OpenCheckpoint(note, e.trusted)
+	c, err := evidence.OpenCheckpoint(note, e.Trusted)
 	switch {
 	case isRevoked(err):
 		e.revoked = true
-	case errors.Is(err, evidence.ErrUnknownLogKey) && len(e.trusted.LogKeys()) == 0:
+	case errors.Is(err, evidence.ErrUnknownLogKey) && len(e.Trusted.LogKeys()) == 0:
 		e.unsigned = true
 	case err != nil:
 		e.found(audit.CheckLog, file, say.Sentencef("a checkpoint signed by a trusted log key"), say.Sentencef("%v", err))
@@ -228,7 +262,7 @@ func (e *reading) readCheckpoint(ctx context.Context) error {
 			say.Sentencef("%s", root),
 		)
 	}
-	counted := e.trusted.Cosigned(string(note), e.now.Add(time.Minute))
+	counted := e.Trusted.Cosigned(string(note), e.Now.Add(time.Minute))
 	e.cosigned = len(counted)
 	for _, name := range c.Witnesses {
 		if !slices.Contains(counted, name) {
@@ -251,7 +285,7 @@ func (e *reading) readStamp(ctx context.Context, s Stamp) error {
 	if _, ok := e.open(file, string(note), s.TreeSize); !ok {
 		return nil
 	}
-	pinned, known := e.trusted.Authority(s.Authority)
+	pinned, known := e.Trusted.Authority(s.Authority)
 	if !known {
 		e.unpinned = append(e.unpinned, s.Authority)
 		return nil

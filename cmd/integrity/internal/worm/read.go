@@ -1,8 +1,8 @@
 package worm
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -15,9 +15,10 @@ import (
 
 // Export is an export in a bucket.
 type Export struct {
-	Name string
-	At   time.Time // in its name
-	Size int64     // in its name
+	Name   string
+	At     time.Time // in its name
+	Size   int64     // in its name
+	Issuer string    // in its manifest, once Open has read it
 
 	versions       map[string][]blobs.Version // of each file, the newest first
 	manifestSHA256 string                     // once it was read
@@ -33,15 +34,32 @@ type Listing struct {
 // Limits of a listing, well above what an export a day writes in a hundred years.
 const (
 	maxVersions = 1_000_000
+	maxExports  = 40_000
 	maxForeign  = 10
+
+	maxFileVersions = 1000 // an export writes one
 )
+
+// Reading all exports may take so long, in total: an honest server sends the small objects of several in a second.
+const (
+	readingTime = 2 * time.Minute
+	exportTime  = time.Second // more for each export
+)
+
+// ReadingTime is how long reading exports of the listing may take in total.
+func (l Listing) ReadingTime() time.Duration {
+	return readingTime + time.Duration(len(l.Exports))*exportTime
+}
 
 // List lists the exports whose names come after a name.
 func List(ctx context.Context, b *blobs.Locked, after string) (l Listing, err error) {
-	n := 0
+	n, known := 0, map[string]*Export{}
 	err = b.Versions(ctx, after, func(v blobs.Version) error {
-		if n++; n > maxVersions {
-			return say.Errorf("%s contains more than %d objects: give the prefix that the exports have", b.Name, maxVersions)
+		if n++; n > maxVersions || len(l.Exports) > maxExports {
+			return say.Errorf(
+				"%s contains more than %d exports, or %d objects: give the prefix that the exports have. The last object that was "+
+					"listed: %q", b.Name, maxExports, maxVersions, v.Name,
+			)
 		}
 		folder, file, _ := strings.Cut(v.Name, "/")
 		at, size, ok := parseName(folder)
@@ -51,16 +69,18 @@ func List(ctx context.Context, b *blobs.Locked, after string) (l Listing, err er
 			}
 			return nil
 		}
-		last := len(l.Exports) - 1
-		if last < 0 || l.Exports[last].Name != folder {
-			l.Exports = append(l.Exports, &Export{
-				Name: folder, At: at, Size: size, versions: map[string][]blobs.Version{},
-			})
-			last++
+		e := known[folder]
+		if e == nil {
+			e = &Export{Name: folder, At: at, Size: size, versions: map[string][]blobs.Version{}}
+			known[folder], l.Exports = e, append(l.Exports, e)
 		}
-		l.Exports[last].versions[file] = append(l.Exports[last].versions[file], v)
+		if len(e.versions[file]) >= maxFileVersions || slices.Contains(e.versions[file], v) {
+			return say.Errorf("%s: the server lists more than %d versions of %q, or one of them twice", b.Name, maxFileVersions, v.Name)
+		}
+		e.versions[file] = append(e.versions[file], v)
 		return nil
 	})
+	slices.SortFunc(l.Exports, func(a, b *Export) int { return strings.Compare(a.Name, b.Name) })
 	return l, err
 }
 
@@ -111,6 +131,16 @@ func (l Listing) Complete() []*Export {
 	return slices.DeleteFunc(slices.Clone(l.Exports), func(e *Export) bool { return !e.Complete() })
 }
 
+// Future lists the exports that are dated after a time, by a wrong clock or by somebody who wants to hide missing ones.
+func (l Listing) Future(now time.Time) (later []*Export) {
+	for _, e := range l.Exports {
+		if e.At.After(now) {
+			later = append(later, e)
+		}
+	}
+	return later
+}
+
 // Newest returns the last complete export until a time, and all later ones, which a wrong clock has dated in the
 // future.
 func (l Listing) Newest(now time.Time) []*Export {
@@ -141,13 +171,11 @@ func Since(at time.Time) string { return at.UTC().Format(nameTime) }
 func (e *Export) Open(
 	ctx context.Context, b *blobs.Locked, trusted *evidence.TrustedKeys,
 ) (evidence.Checkpoint, error) {
-	manifest, _ := e.original(manifestFile)
-	text, _, err := b.Read(ctx, manifest, maxManifest)
-	if err != nil {
+	m, err := e.ReadManifest(ctx, b)
+	wrong, unreadable := errors.AsType[*UnreadableError](err)
+	if err != nil && !unreadable {
 		return evidence.Checkpoint{}, err
 	}
-	m, wrong := readManifest(text, e.Name)
-	e.manifestSHA256 = sha256Of(text)
 	note := []byte{}
 	if version, ok := e.original(bundle.CheckpointFile); ok {
 		if note, _, err = b.Read(ctx, version, maxCheckpoint); err != nil {
@@ -155,13 +183,30 @@ func (e *Export) Open(
 		}
 	}
 	c, unsigned := open(string(note), trusted)
-	if m.Checkpoint != bundle.Describe(bundle.CheckpointFile, note) && wrong == nil {
-		wrong = say.New("its checkpoint is not the one that its manifest names")
-	}
-	if err := cmp.Or(wrong, unsigned); err != nil {
-		return c, &UnreadableError{e.Name, err}
+	switch {
+	case unreadable:
+		return c, wrong
+	case m.Checkpoint != bundle.Describe(bundle.CheckpointFile, note):
+		return c, &UnreadableError{e.Name, say.New("its checkpoint is not the one that its manifest names")}
+	case unsigned != nil:
+		return c, &UnreadableError{e.Name, unsigned}
 	}
 	return c, nil
+}
+
+// ReadManifest reads the manifest of a complete export. The error may be an UnreadableError.
+func (e *Export) ReadManifest(ctx context.Context, b *blobs.Locked) (m Manifest, err error) {
+	manifest, _ := e.original(manifestFile)
+	text, _, err := b.Read(ctx, manifest, maxManifest)
+	if err != nil {
+		return m, err
+	}
+	e.manifestSHA256 = sha256Of(text)
+	if m, err = readManifest(text, e.Name); err != nil {
+		return m, &UnreadableError{e.Name, err}
+	}
+	e.Issuer = m.Issuer
+	return m, nil
 }
 
 // UnreadableError means that an export is there, but is not as the program writes it.

@@ -1,7 +1,6 @@
 package worm
 
 import (
-	"slices"
 	"strings"
 	"time"
 
@@ -96,7 +95,7 @@ func (r *Report) order(read []*reading, now time.Time) {
 			}
 		}
 		r.Exports++
-		if e.At.After(now.Add(24 * time.Hour)) {
+		if e.future() {
 			r.Sayf("the export %s is dated in the future", e.Name)
 			continue
 		}
@@ -173,56 +172,6 @@ func (r *Report) chain(read []*reading) {
 			)
 		}
 	}
-}
-
-// keys checks that every key and revocation of an export is in the next one, and every one of the last export in the
-// pinned set.
-func (r *Report) keys(read []*reading, trusted *evidence.TrustedKeys) {
-	var before *reading
-	compare := func(later *evidence.TrustedKeys, place string) {
-		for _, gone := range lacking(before.keys, later) {
-			r.Findings = append(r.Findings, audit.Finding{
-				Check: audit.CheckExport, Place: place,
-				Expected: say.Sentencef("%s, as in the export %s", gone, before.Name), Found: say.Sentencef("none"),
-			})
-		}
-	}
-	for _, e := range read {
-		if e.keys == nil {
-			continue
-		}
-		if before != nil {
-			compare(e.keys, e.place(bundle.TrustedKeysFile))
-		}
-		before = e
-	}
-	if before != nil {
-		compare(trusted, "trusted keys")
-	}
-}
-
-// lacking lists the keys and revocations that a later set lacks. Neither is ever removed.
-func lacking(earlier, later *evidence.TrustedKeys) (gone []say.Sentence) {
-	revoked := map[string]bool{}
-	for _, r := range later.Revoked() {
-		revoked[r.KeyID] = true
-	}
-	for _, k := range earlier.Keys() {
-		if found, _ := later.Lookup(k.KeyID); found.PublicKey != k.PublicKey && !revoked[k.KeyID] {
-			gone = append(gone, say.Sentencef("the signing key %s", k.KeyID))
-		}
-	}
-	for _, k := range earlier.LogKeys() {
-		if !slices.Contains(later.LogKeys(), k) {
-			gone = append(gone, say.Sentencef("the log key %s", k.VerifierKey))
-		}
-	}
-	for _, k := range earlier.Revoked() {
-		if !revoked[k.KeyID] {
-			gone = append(gone, say.Sentencef("the revocation of the key %s", k.KeyID))
-		}
-	}
-	return gone
 }
 
 // vouching reports what witnesses and authorities have signed, and what could not be checked.

@@ -2,6 +2,8 @@ package worm
 
 import (
 	"bytes"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +11,8 @@ import (
 	"integrityledger/cmd/integrity/internal/blobs"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/bundle"
+	"integrityledger/eventstore/transparency"
+	"integrityledger/eventstore/transparency/stamptest"
 )
 
 const (
@@ -153,44 +157,172 @@ func TestOriginalVersion(t *testing.T) {
 	}
 }
 
-// TestLacking: a key that was retired or revoked is still there, one that was removed is not.
-func TestLacking(t *testing.T) {
-	const now = "2026-11-29T10:30:00Z"
+// TestCompare: a key may be retired or revoked later. Nothing may differ otherwise, or vanish.
+func TestCompare(t *testing.T) {
+	const now, later = "2026-11-29T10:30:00Z", "2026-11-30T10:30:00Z"
 	signer, second := evidence.GenerateSigner(), evidence.GenerateSigner()
 	newSet := func(keys ...evidence.TrustedKey) *evidence.TrustedKeys {
-		set, err := evidence.NewTrustedKeys(keys, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return set
+		return must(evidence.NewTrustedKeys(keys, nil, nil))
 	}
-	set := newSet(evidence.TrustedKey{PublicKey: signer.Key()})
-	larger, err := set.Add(second.Key(), now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	retired, err := larger.Retire(signer.Key().KeyID, now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	revoked, err := retired.Revoke(signer.Key().KeyID, evidence.ReasonCompromised, now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	published, err := revoked.Published()
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := signer.Key().KeyID
+	set, dated := newSet(evidence.TrustedKey{PublicKey: signer.Key()}), newSet(evidence.TrustedKey{PublicKey: signer.Key(), Since: now})
+	moved := newSet(evidence.TrustedKey{PublicKey: signer.Key(), Since: later})
+	larger := must(set.Add(second.Key(), now))
+	retired, retiredLater := must(larger.Retire(id, now)), must(larger.Retire(id, later))
+	revoked := must(retired.Revoke(id, evidence.ReasonCompromised, now))
+	published := must(revoked.Published())
+	authority, renewed := stamptest.New(t, "good").Pinned(), stamptest.New(t, "good").Pinned()
+	key := must(evidence.NewWitnessKey("w.example", second.Key().Ed25519()))
+	logKey := must(transparency.NewSigner("log.example", evidence.GenerateSigner())).LogKey
 	for what, c := range map[string]struct {
 		earlier, later *evidence.TrustedKeys
-		gone           int
+		want           []string
 	}{
-		"the same": {set, set, 0}, "one more": {set, larger, 0}, "one less": {larger, set, 1}, "retired": {larger, retired, 0},
-		"revoked": {retired, revoked, 0}, "revoked and published": {larger, published, 0}, "revived": {revoked, retired, 1},
-		"none": {larger, newSet(), 2},
+		"the same": {set, set, nil}, "one more": {set, larger, nil}, "retired": {larger, retired, nil},
+		"revoked": {retired, revoked, nil}, "revoked and published": {larger, published, nil},
+		"one less":      {larger, set, []string{"the signing key " + second.Key().KeyID + ": none"}},
+		"revived":       {retired, larger, []string{"the signing key " + id + ", retired since " + now + ": active"}},
+		"dated":         {set, dated, []string{"the signing key " + id + ", active: active since " + now}},
+		"another since": {dated, moved, []string{"the signing key " + id + ", active since " + now + ": active since " + later}},
+		"retired at another time": {
+			retired, retiredLater, []string{"the signing key " + id + ", retired since " + now + ": retired since " + later},
+		},
+		"pardoned": {revoked, retired, []string{"the revocation of the key " + id + ": none"}},
+		"another reason": {
+			revoked, must(retired.Revoke(id, evidence.ReasonRevoked, now)),
+			[]string{"the revocation of the key " + id + ", compromised since " + now + ": revoked since " + now},
+		},
+		"revoked at another time": {
+			revoked, must(retired.Revoke(id, evidence.ReasonCompromised, later)),
+			[]string{"the revocation of the key " + id + ", compromised since " + now + ": compromised since " + later},
+		},
+		"no log key":      {must(set.AddLogKey(logKey)), set, []string{"the log key " + logKey.VerifierKey + ": none"}},
+		"no witness key":  {must(set.AddWitnessKey(key)), set, []string{"the witness key " + key.VerifierKey + ": none"}},
+		"no authority":    {must(set.PutAuthority(authority)), set, []string{"the certificate " + authority.Fingerprints()[0] + " of good: none"}},
+		"other authority": {must(set.PutAuthority(authority)), must(set.PutAuthority(renewed)), []string{"the certificate " + authority.Fingerprints()[0] + " of good: none"}},
+		"none": {larger, newSet(), []string{
+			"the signing key " + id + ": none", "the signing key " + second.Key().KeyID + ": none",
+		}},
 	} {
-		if gone := lacking(c.earlier, c.later); len(gone) != c.gone {
-			t.Errorf("%s: %v", what, gone)
+		var got []string
+		for _, d := range compare(c.earlier, c.later) {
+			got = append(got, d.expected.String()+": "+d.found.String())
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", what, got, c.want)
+		}
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// TestKeysOfExports: the keys of exports are compared with one another, with those of the ledger, and with the pinned
+// ones, each at its time.
+func TestKeysOfExports(t *testing.T) {
+	day := time.Date(2026, 11, 29, 10, 30, 0, 0, time.UTC)
+	on := func(days int) string { return evidence.FormatTime(day.AddDate(0, 0, days)) }
+	first, second, staged := evidence.GenerateSigner(), evidence.GenerateSigner(), evidence.GenerateSigner()
+	one := must(evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: first.Key(), Since: on(-9)}}, nil, nil))
+	two := must(must(one.Add(second.Key(), on(2))).Retire(first.Key().KeyID, on(2)))
+	next := must(two.Add(staged.Key(), on(4)))
+	witness := must(evidence.NewWitnessKey("w.example", staged.Key().Ed25519()))
+	watched := must(one.AddWitnessKey(witness))
+	revoked := must(two.Revoke(first.Key().KeyID, evidence.ReasonRevoked, on(3)))
+	for what, c := range map[string]struct {
+		exports         []*evidence.TrustedKeys // of day 1, 3, 5 …
+		pinned          *evidence.TrustedKeys
+		ledger          *evidence.TrustedKeys
+		at              int // day of the ledger's
+		findings, notes []string
+		open            []string // not checked
+	}{
+		"pinned long ago": {
+			exports: []*evidence.TrustedKeys{one, two, next}, pinned: one, ledger: two, at: 2,
+			open: []string{"the trusted keys do not have them: the signing key " + second.Key().KeyID + ", the signing key " + staged.Key().KeyID},
+		},
+		"pinned now, staged since": {
+			exports: []*evidence.TrustedKeys{one}, pinned: next, ledger: one, at: 0,
+			notes: []string{"no export has these, which the trusted keys have: the signing key " + second.Key().KeyID},
+		},
+		"nothing published": {exports: []*evidence.TrustedKeys{one}, pinned: one, open: []string{"it has published none"}},
+		"a pinned key of before": {
+			exports: []*evidence.TrustedKeys{one, one, one}, pinned: must(one.Add(staged.Key(), on(1))),
+			findings: []string{"the signing key " + staged.Key().KeyID + ", as in the trusted keys"}, notes: []string{"no export has these"},
+			open: []string{"it has published none"},
+		},
+		"a key is missing between": {
+			exports: []*evidence.TrustedKeys{next, one, next}, pinned: next, ledger: next, at: 6,
+			findings: []string{
+				"expected the signing key " + first.Key().KeyID + ", retired since " + on(2) + ", as in the export e0, found active",
+				"the signing key " + second.Key().KeyID + ", as in the export e0", "the signing key " + staged.Key().KeyID + ", as in the export e0",
+			},
+		},
+		"the ledger has lost a key": {
+			exports: []*evidence.TrustedKeys{two}, pinned: one, ledger: one, at: 2,
+			findings: []string{
+				"keys.published: expected the signing key " + first.Key().KeyID + ", retired", "the signing key " + second.Key().KeyID + ", as in the export e0",
+			},
+			open: []string{second.Key().KeyID},
+		},
+		"a revocation is pinned only": {
+			exports: []*evidence.TrustedKeys{two}, pinned: revoked, ledger: two, at: 2,
+			notes: []string{"no export has these, which the trusted keys have: the revocation of the key " + first.Key().KeyID},
+		},
+		"a revocation is exported only": {
+			exports: []*evidence.TrustedKeys{revoked}, pinned: two, ledger: revoked, at: 2,
+			open: []string{"do not have them: the revocation of the key " + first.Key().KeyID},
+		},
+		"another reason is pinned": {
+			exports: []*evidence.TrustedKeys{revoked}, ledger: revoked, at: 0,
+			pinned:   must(two.Revoke(first.Key().KeyID, evidence.ReasonCompromised, on(3))),
+			findings: []string{", compromised since", ", compromised since"},
+		},
+		"a pinned witness vanishes": {
+			exports: []*evidence.TrustedKeys{watched, one}, pinned: watched, ledger: watched, at: 0,
+			findings: []string{"the witness key " + witness.VerifierKey + ", as in the export e0"},
+		},
+		"another witness vanishes": {
+			exports: []*evidence.TrustedKeys{watched, one}, pinned: one, ledger: watched, at: 0,
+			notes: []string{"does not have the witness key " + witness.VerifierKey + ", which the export e0 has"},
+			open:  []string{"do not have them: the witness key " + witness.VerifierKey},
+		},
+	} {
+		var read []*reading
+		q := Question{Trusted: c.pinned, Now: day.AddDate(0, 0, 10)}
+		if c.ledger != nil {
+			q.Ledger = &Keys{must(c.ledger.Published()), day.AddDate(0, 0, c.at), "keys.published"}
+		}
+		for i, keys := range c.exports {
+			read = append(read, &reading{
+				Export:   &Export{Name: fmt.Sprint("e", i), At: day.AddDate(0, 0, 2*i+1)},
+				Question: q, bucket: &blobs.Locked{Name: "s3://b"}, keys: keys,
+			})
+		}
+		var r Report
+		r.keys(read, q)
+		var findings, notes, open []string
+		for _, f := range r.Findings {
+			findings = append(findings, f.String())
+		}
+		for _, n := range r.Notes {
+			notes = append(notes, n.String())
+		}
+		for _, n := range r.NotChecked {
+			open = append(open, n.String())
+		}
+		for kind, lists := range map[string][2][]string{"findings": {findings, c.findings}, "notes": {notes, c.notes}, "not checked": {open, c.open}} {
+			ok := len(lists[0]) == len(lists[1])
+			for _, want := range lists[1] {
+				ok = ok && slices.ContainsFunc(lists[0], func(s string) bool { return strings.Contains(s, want) })
+			}
+			if !ok {
+				t.Errorf("%s: %s %q, want %q", what, kind, lists[0], lists[1])
+			}
 		}
 	}
 }
