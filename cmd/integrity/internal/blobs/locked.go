@@ -36,8 +36,8 @@ const lockedForm = "s3://bucket/prefix?object-lock=compliance&days=3650"
 // A server may be hostile or broken, so its answers are bounded, well above what an honest one needs for exports.
 const (
 	lockedPatience = time.Minute
-	versionTime    = time.Millisecond // more for a listing, for each version that it has given
-	maxPage        = 8 << 20          // bytes: a thousand names of 1,024 bytes, each of which is encoded as three
+	versionTime    = 50 * time.Microsecond // more for a listing, for each version that it has given
+	maxPage        = 8 << 20               // bytes: a thousand names of 1,024 bytes, each of which is encoded as three
 )
 
 // maxRetention is the longest retention in years.
