@@ -85,7 +85,7 @@ func TestKeysPublish(t *testing.T) {
 		{cli.ExitNegative, "no pinned log key", []string{"--log-key", stranger.VerifierKey}},
 		{cli.ExitNegative, "signed the checkpoint, not other.example/log", []string{"--log-key", logKey, "--origin", "other.example/log"}},
 		{cli.ExitNegative, "the keys belong to the issuer ", []string{"--log-key", logKey, "--issuer", "https://other.example"}},
-		{cli.ExitNegative, "1 pinned witnesses must", []string{"--log-key", logKey, "--require-witnesses", "1"}},
+		{cli.ExitNegative, "needs cosignatures of pinned witnesses: 1, and has 0", []string{"--log-key", logKey, "--require-witnesses", "1"}},
 		{cli.ExitFailed, "--require-witnesses", []string{"--log-key", logKey, "--require-witnesses", "-1"}},
 		{cli.ExitFailed, "--log-key: ", []string{"--log-key", "no key"}},
 	} {

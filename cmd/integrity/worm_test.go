@@ -79,7 +79,7 @@ func TestWormCommands(t *testing.T) {
 	if out := must(t, env, "export", "--worm", weak); !strings.Contains(out, "WARNING: in governance mode") {
 		t.Errorf("in governance mode: %s", out)
 	}
-	if out := must(t, env, "audit", "--against", weak); !strings.Contains(out, "1 exports are locked in governance mode only") {
+	if out := must(t, env, "audit", "--against", weak); !strings.Contains(out, "exports that are locked in governance mode only: 1") {
 		t.Errorf("audit of the weak exports: %s", out)
 	}
 	s.included(s.registerOne("second"))

@@ -392,8 +392,8 @@ func (f *Findings) countWitnesses(c Checkpoint, note string, trust *TrustedKeys,
 	if n := len(trust.Witnesses()); n > 0 {
 		f.Witnessed = new(len(counted))
 		f.note(
-			"Of %d pinned witnesses %d cosigned the checkpoint, which are no trusted timestamps%s.", n, len(counted),
-			listed(": ", counted),
+			"Pinned witnesses that cosigned the checkpoint: %d of %d%s. Cosignatures are no trusted timestamps.", len(counted), n,
+			listed(", ", counted),
 		)
 	}
 	if rest := slices.DeleteFunc(c.Witnesses, func(name string) bool {

@@ -295,7 +295,7 @@ func (p KeySetPins) open(note string, found *ProvenKeySet) (c Checkpoint, err er
 		}
 	}
 	if len(found.Witnesses) < need {
-		return c, say.Errorf("%d pinned witnesses must have cosigned the checkpoint, and %d have", need, len(found.Witnesses))
+		return c, say.Errorf("the checkpoint needs cosignatures of pinned witnesses: %d, and has %d", need, len(found.Witnesses))
 	}
 	return c, nil
 }

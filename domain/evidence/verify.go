@@ -338,7 +338,7 @@ func (f *Findings) require(opts Options) {
 		f.fail("witnesses", "the number of required witnesses must be 0 or more")
 	} else if n > 0 && (f.Witnessed == nil || *f.Witnessed < n) {
 		f.fail(
-			"witnesses", "%d pinned witnesses must have cosigned the checkpoint of a valid proof of inclusion", n,
+			"witnesses", "the checkpoint of a valid proof of inclusion must have cosignatures of pinned witnesses: %d", n,
 		)
 	}
 }

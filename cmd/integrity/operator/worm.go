@@ -50,7 +50,7 @@ func (a *app) exportWorm(v *verb, cfg *config.Config) error {
 		if !view.Written {
 			return v.print(view, say.Sentencef("nothing written: today's export exists already, %s\n", view.Export))
 		}
-		lines := text{say.Sentencef("%s\n%d leaves, %d tokens, trusted keys; locked until %s\n", view.Export, view.TreeSize,
+		lines := text{say.Sentencef("%s\nleaves: %d, tokens: %d, and the trusted keys; locked until %s\n", view.Export, view.TreeSize,
 			view.Tokens, *view.Until)}
 		if b.Governance() {
 			lines.Sayf("WARNING: in governance mode privileged users of the bucket can delete exports: use " +

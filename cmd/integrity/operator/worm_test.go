@@ -247,9 +247,9 @@ func TestWormExport(t *testing.T) {
 	stamps := strings.TrimPrefix(last.Export, "s3://exports/of/ledger/") + "/stamps/good"
 	v.authority.Verify([]byte(files[stamps+".checkpoint"]), []byte(files[stamps+".tst"])) // with openssl
 	gap := time.Now().UTC().AddDate(0, 0, -2).Format(time.DateOnly)
-	v.want(v.compared(url), nil, "exports: 3 in s3://exports/of/ledger, from ", ", with 3 tokens",
+	v.want(v.compared(url), nil, "exports: 3 in s3://exports/of/ledger, from ", "; tokens: 3",
 		"days without an export (1): "+gap, "whether the history was rewritten before the first export",
-		"the history since the last export", "2 exports are cosigned by a pinned witness", "everything that was checked is correct")
+		"the history since the last export", "exports that are cosigned by a pinned witness: 2", "everything that was checked is correct")
 
 	// The same credentials can neither delete nor change a version, nor end its lock.
 	ctx := t.Context()
@@ -447,7 +447,7 @@ func TestWormFindsChangedExports(t *testing.T) {
 	}{
 		"copied": {
 			func(_, text string) (string, bool) { return text, true }, nil,
-			[]string{"2 exports are not locked"},
+			[]string{"exports that are not locked, or no longer, or whose lock"},
 		},
 		"truncated manifest": {
 			func(name, text string) (string, bool) {
@@ -529,7 +529,7 @@ func TestWormFindsChangedExports(t *testing.T) {
 					v.put("foreign objects/"+two+"/readme.txt", "hello")
 				}
 				return text, true
-			}, nil, []string{"2 objects that belong to no export were not read", "readme.txt"},
+			}, nil, []string{"objects that belong to no export were not read: 2", "readme.txt"},
 		},
 	} {
 		v.copied("a/", name+"/", c.change)
@@ -539,7 +539,7 @@ func TestWormFindsChangedExports(t *testing.T) {
 	// A copy in a bucket without versions is read like the original.
 	v.bucket = "unlocked"
 	v.copied("a/", "a/", func(_, text string) (string, bool) { return text, true })
-	v.want(v.compared("s3://unlocked/a"), nil, "exports: 2 in s3://unlocked/a", "2 exports are not locked")
+	v.want(v.compared("s3://unlocked/a"), nil, "exports: 2 in s3://unlocked/a", "exports that are not locked, or no longer, or whose lock")
 	v.bucket = "exports"
 	// The same day is exported again if its export was broken off.
 	v.exported("s3://exports/last%20manifest%20missing", 1)

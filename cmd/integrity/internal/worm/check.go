@@ -67,7 +67,7 @@ func Check(ctx context.Context, b *blobs.Locked, q Question) (*Report, error) {
 	}
 	r := &Report{Place: b.Name}
 	if l.Others > 0 {
-		r.Sayf("%d objects that belong to no export were not read; the first: %s", l.Others, strings.Join(l.Foreign, ", "))
+		r.Sayf("objects that belong to no export were not read: %d. The first: %s", l.Others, strings.Join(l.Foreign, ", "))
 	}
 	r.locks(read)
 	r.order(read, q.Now)

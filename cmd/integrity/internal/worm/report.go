@@ -57,13 +57,13 @@ func (r *Report) locks(read []*reading) {
 	}
 	if unlocked > 0 {
 		r.Sayf(
-			"%d exports are not locked, or no longer, or these credentials may not read the lock (s3:GetObjectRetention); the "+
-				"owner of the bucket could have replaced them; the first: %s", unlocked, first,
+			"exports that are not locked, or no longer, or whose lock these credentials may not read (s3:GetObjectRetention): %d. "+
+				"The owner of the bucket could have replaced them. The first: %s", unlocked, first,
 		)
 	}
 	if governed > 0 {
 		r.Sayf(
-			"%d exports are locked in governance mode only: privileged users of the bucket could have replaced them", governed,
+			"exports that are locked in governance mode only: %d. Privileged users of the bucket could have replaced them", governed,
 		)
 	}
 }
@@ -128,8 +128,8 @@ func (r *Report) order(read []*reading, now time.Time) {
 	}
 	if dated > 0 {
 		r.Sayf(
-			"the storage received %d exports on another day than their names say: they were copied, backdated, or made by a "+
-				"wrong clock. The first: %s", dated, otherwise,
+			"exports that the storage received on another day than their names say: %d. They were copied, backdated, or made by "+
+				"a wrong clock. The first: %s", dated, otherwise,
 		)
 	}
 }
@@ -199,7 +199,7 @@ func (r *Report) vouching(read []*reading, trusted *evidence.TrustedKeys) {
 		}
 	}
 	if len(trusted.Witnesses()) > 0 {
-		r.Sayf("%d exports are cosigned by a pinned witness", cosigned)
+		r.Sayf("exports that are cosigned by a pinned witness: %d", cosigned)
 	}
 	if names != nil {
 		r.Sayf(
@@ -207,7 +207,7 @@ func (r *Report) vouching(read []*reading, trusted *evidence.TrustedKeys) {
 		)
 	}
 	if revoked > 0 {
-		r.Sayf("%d exports have a checkpoint of a log key that was revoked later", revoked)
+		r.Sayf("exports with a checkpoint of a log key that was revoked later: %d", revoked)
 	}
 	if unsigned {
 		r.NotChecked = append(r.NotChecked, say.Sentencef(
