@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
@@ -83,6 +84,9 @@ type Heal struct {
 	shard    bool   // the public id belongs to the organization's shard
 	signer   *evidence.Signer
 
+	statement []byte // what Decide has needed signed
+	signature string // of statement; if empty, Decide signs, or refuses with ErrUnsigned
+
 	Outcome Healing
 }
 
@@ -102,6 +106,26 @@ func (r Registrar) PrepareHeal(origin Origin, lost Lost, now time.Time) *Heal {
 		salt: base64.RawURLEncoding.EncodeToString(salt[:]), signer: r.Signer,
 		shard: lost.PublicID.Shard(r.Secret) == origin.Organization.Shard(),
 	}
+}
+
+// sign returns the signature of the only payload that the command needs signed. A key that another program keeps signs in
+// Presign only, because waiting for that program in Decide would stop the whole shard.
+func (c *Heal) sign(payload []byte) (string, error) {
+	if c.signature != "" && bytes.Equal(payload, c.statement) {
+		return c.signature, nil
+	}
+	c.statement, c.signature = payload, ""
+	if c.signer.Kept() {
+		return "", ErrUnsigned
+	}
+	err := c.Presign()
+	return c.signature, err
+}
+
+// Presign signs what Decide has refused with ErrUnsigned. It fails as Sign does.
+func (c *Heal) Presign() (err error) {
+	c.signature, err = Sign(c.signer, c.statement)
+	return err
 }
 
 // DatedAt implements Dated: the time is signed in aliases and declared records.
@@ -250,7 +274,7 @@ func (c *Heal) body(document *Document) (b *RecordHealedBody, err error) {
 			MimeType: d.MimeType, GeneratedAt: d.GeneratedAt, ReceivedAt: c.prepared, ReferencesSHA256: references.SHA256(),
 		}
 		b.Payload = b.Record.AppendCanonical(nil)
-		b.Signature, err = Sign(c.signer, b.Payload)
+		b.Signature, err = c.sign(b.Payload)
 	}
 	b.Period = PeriodOf(b.Record.ReceivedAt)
 	return b, err
@@ -275,7 +299,7 @@ func (c *Heal) alias(company *Company, known *Version, exists bool) (drafts []Dr
 			statement.ReceiptSHA256 = new(evidence.Hash(sha256.Sum256(r.Payload)))
 		}
 		b.Statement = AliasStatement{KeyID: c.signer.Key().KeyID, Payload: statement.AppendCanonical(nil)}
-		if b.Statement.Signature, err = Sign(c.signer, b.Statement.Payload); err != nil {
+		if b.Statement.Signature, err = c.sign(b.Statement.Payload); err != nil {
 			return nil, err
 		}
 		drafts = append(drafts, Draft{Company: company.ID, Subject: b.PublicID.String(), Body: b})

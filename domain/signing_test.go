@@ -102,9 +102,12 @@ func TestSignerAway(t *testing.T) {
 			t.Errorf("%s: %q", name, code)
 		}
 	}
-	// In Decide no declaration waits for the program: it is refused, then signed outside, with the reserved public id.
+	// In Decide nothing waits for the program: it is refused, then signed outside, a declaration with the reserved public id.
 	key.away = nil
-	for name, c := range map[string]*Register{"unsigned": unsigned, "adopting": adopting} {
+	for name, c := range map[string]interface {
+		Command
+		Presign() error
+	}{"unsigned": unsigned, "adopting": adopting, "healing": healing, "alias": alias} {
 		signatures := key.signatures
 		if _, err := c.Decide(w.state, w.now); !errors.Is(err, ErrUnsigned) || key.signatures != signatures {
 			t.Errorf("%s: %v with %d signatures", name, err, key.signatures-signatures)
@@ -114,10 +117,14 @@ func TestSignerAway(t *testing.T) {
 		}
 		signed[name] = c
 	}
+	signatures := key.signatures
 	for name, c := range signed {
 		if code := w.execute(c); code != "" {
 			t.Errorf("%s, once the program is back: %q", name, code)
 		}
+	}
+	if key.signatures != signatures {
+		t.Errorf("%d signatures in Decide", key.signatures-signatures)
 	}
 	if healing.Outcome.State != HealDeclared || alias.Outcome.State != HealAlias ||
 		adopting.Outcome.PublicID != reserved.Outcome.PublicID {

@@ -3,6 +3,7 @@ package operator
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -260,6 +261,11 @@ func (h *healer) plan(ctx context.Context, commands []*domain.Heal) error {
 	}
 	for _, c := range commands {
 		drafts, err := c.Decide(state, now)
+		if errors.Is(err, domain.ErrUnsigned) {
+			if err = c.Presign(); err == nil {
+				drafts, err = c.Decide(state, now)
+			}
+		}
 		if err == nil {
 			_, err = state.Append(c.Origin, now, drafts)
 		}
@@ -288,6 +294,12 @@ func (h *healer) restore(ctx context.Context, commands []*domain.Heal, applied [
 		chosen, places = append(chosen, c), append(places, i)
 	}
 	for k, answer := range h.l.Execute(ctx, chosen...) {
+		// The plan has signed already, unless the ledger has changed since.
+		if errors.Is(answer.Err, domain.ErrUnsigned) {
+			if answer.Err = commands[places[k]].Presign(); answer.Err == nil {
+				answer = h.l.Execute(ctx, chosen[k])[0]
+			}
+		}
 		if answer.Err != nil {
 			return say.Errorf("%w\n  what was restored stays, and the same command continues from there", answer.Err)
 		}
