@@ -246,8 +246,9 @@ func (c *Register) Presign() (err error) {
 }
 
 // ErrUnsigned refuses a declaration that is accepted but not signed yet, because its version has a reserved public id
-// that it did not name, or because PrepareUnsigned made it. It also refuses a lost record that needs a new signature. Only a key that another program keeps leads to it: whoever
-// waited for that program in Decide would stop the whole shard. Presign the command and execute it again.
+// that it did not name, or because PrepareUnsigned made it. It also refuses a lost record that needs a new signature.
+// Only a key that another program keeps leads to it: whoever waited for that program in Decide would stop the whole
+// shard. Presign the command and execute it again.
 var ErrUnsigned = Unavailable("The declaration could not be signed in time; send the request again.")
 
 // PrepareUnsigned is Prepare for a declaration that will probably be refused or is already registered. Decide signs if

@@ -108,8 +108,8 @@ func (r Registrar) PrepareHeal(origin Origin, lost Lost, now time.Time) *Heal {
 	}
 }
 
-// sign returns the signature of the only payload that the command needs signed. A key that another program keeps signs in
-// Presign only, because waiting for that program in Decide would stop the whole shard.
+// sign returns the signature of the only payload that the command needs signed. A key that another program keeps signs
+// in Presign only, because waiting for that program in Decide would stop the whole shard.
 func (c *Heal) sign(payload []byte) (string, error) {
 	if c.signature != "" && bytes.Equal(payload, c.statement) {
 		return c.signature, nil

@@ -295,7 +295,9 @@ func (p KeySetPins) open(note string, found *ProvenKeySet) (c Checkpoint, err er
 		}
 	}
 	if len(found.Witnesses) < need {
-		return c, say.Errorf("the checkpoint needs cosignatures of pinned witnesses: %d, and has %d", need, len(found.Witnesses))
+		return c, say.Errorf(
+			"the checkpoint needs cosignatures of pinned witnesses: %d, and has %d", need, len(found.Witnesses),
+		)
 	}
 	return c, nil
 }

@@ -315,7 +315,9 @@ func (s *Proofs) IndependenceDocument(ctx context.Context, c *edge.Call, _ struc
 	}
 	view, err := s.Independence(ctx, c, struct{}{})
 	if err == nil && view.KeySetUnknown {
-		err = domain.Unavailable("The published keys cannot be read from the transparency log at the moment. Ask again later.")
+		err = domain.Unavailable(
+			"The published keys cannot be read from the transparency log at the moment. Ask again later.",
+		)
 	}
 	if err != nil {
 		return edge.Response{}, err

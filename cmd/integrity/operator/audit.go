@@ -136,9 +136,9 @@ func (a *app) auditBundle(
 		return auditView{}, err
 	}
 	exports, err := o.readWorm(ctx, b.Issuer, func() (*worm.Keys, error) {
-		at, atErr := time.Parse(time.RFC3339Nano, b.Manifest.ExportedAt)
+		at, atErr := time.Parse(time.RFC3339Nano, b.ExportedAt)
 		if wrongKeys != nil || atErr != nil {
-			return nil, nil //nolint:nilnil // reported already
+			return nil, nil //nolint:nilnil,nilerr // reported already
 		}
 		return &worm.Keys{TrustedKeys: bundled, At: at, Place: bundle.TrustedKeysFile}, nil
 	})

@@ -50,8 +50,10 @@ func (a *app) exportWorm(v *verb, cfg *config.Config) error {
 		if !view.Written {
 			return v.print(view, say.Sentencef("nothing written: today's export exists already, %s\n", view.Export))
 		}
-		lines := text{say.Sentencef("%s\nleaves: %d, tokens: %d, and the trusted keys; locked until %s\n", view.Export, view.TreeSize,
-			view.Tokens, *view.Until)}
+		lines := text{say.Sentencef(
+			"%s\nleaves: %d, tokens: %d, and the trusted keys; locked until %s\n", view.Export, view.TreeSize, view.Tokens,
+			*view.Until,
+		)}
 		if b.Governance() {
 			lines.Sayf("WARNING: in governance mode privileged users of the bucket can delete exports: use " +
 				"object-lock=compliance\n")
@@ -193,7 +195,8 @@ func (o *auditOptions) readWorm(
 	return r, nil
 }
 
-// ledgerKeys returns the trusted keys that the ledger has published in its transparency log, nil if there are none.
+// ledgerKeys returns the trusted keys that the ledger has published in its transparency log. It returns
+// nil without published keys.
 func ledgerKeys(ctx context.Context, l *ledger.Opened) (*worm.Keys, error) {
 	last, _, err := transparency.ReadPublishedKeys(ctx, l.Read)
 	if errors.Is(err, transparency.ErrNoKeySet) || errors.Is(err, history.ErrDamaged) { // which the audit reports
@@ -291,10 +294,11 @@ func (d *doctor) exports(ctx context.Context) {
 	}
 	do := say.Sentencef("run integrity export --worm, and look at its timer: systemctl list-timers integrity-export.timer")
 	var last *worm.Export
-	if newest := listed.Newest(d.Now().Add(aheadExport)); len(newest) > 0 && !newest[0].At.After(d.Now().Add(aheadExport)) {
+	until := d.Now().Add(aheadExport)
+	if newest := listed.Newest(until); len(newest) > 0 && !newest[0].At.After(until) {
 		last = newest[0]
 	}
-	for _, e := range listed.Future(d.Now().Add(aheadExport)) {
+	for _, e := range listed.Future(until) {
 		d.warn(
 			check, say.Sentencef("the export %s is dated in the future, so it does not count", e.Name),
 			say.Sentencef("look who wrote it: a wrong clock, or somebody who wants to hide that exports are missing"),

@@ -34,7 +34,8 @@ func TestHostileListsAndObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const version = `<Version><Key>%s</Key><VersionId>%d</VersionId><LastModified>2026-11-29T10:30:00Z</LastModified></Version>`
+	const version = `<Version><Key>%s</Key><VersionId>%d</VersionId>` +
+		`<LastModified>2026-11-29T10:30:00Z</LastModified></Version>`
 	page := func(more bool, versions string) string {
 		return fmt.Sprintf(`<ListVersionsResult><IsTruncated>%t</IsTruncated>%s</ListVersionsResult>`, more, versions)
 	}
@@ -55,7 +56,9 @@ func TestHostileListsAndObjects(t *testing.T) {
 			n++
 			_, _ = io.WriteString(w, page(true, fmt.Sprintf(version, "of/x", n)))
 		}, `after "x": the server does not end the list in time`},
-		"empty pages": {func(w http.ResponseWriter) { _, _ = io.WriteString(w, page(true, "")) }, "the server does not end the list in time"},
+		"empty pages": {func(w http.ResponseWriter) {
+			_, _ = io.WriteString(w, page(true, ""))
+		}, "the server does not end the list in time"},
 		"a slow page": {func(w http.ResponseWriter) { slowly(w, " ") }, "the server does not end the list in time"},
 		"a huge page": {func(w http.ResponseWriter) {
 			_, _ = io.WriteString(w, page(false, strings.Repeat(" ", maxPage)))
@@ -71,8 +74,8 @@ func TestHostileListsAndObjects(t *testing.T) {
 		s.refuse = func(w http.ResponseWriter, _ int) bool { c.list(w); return true }
 		begun := time.Now()
 		err := b.Versions(t.Context(), "", func(Version) error { listed++; return nil })
-		if err == nil || !strings.Contains(err.Error(), "list the objects of s3://bucket/of, after ") || !strings.Contains(err.Error(), c.want) ||
-			time.Since(begun) > 20*time.Second {
+		if err == nil || !strings.Contains(err.Error(), "list the objects of s3://bucket/of, after ") ||
+			!strings.Contains(err.Error(), c.want) || time.Since(begun) > 20*time.Second {
 			t.Errorf("%s: %v after %s and %d objects", what, err, time.Since(begun), listed)
 		}
 	}

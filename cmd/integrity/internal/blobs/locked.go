@@ -170,8 +170,8 @@ type Version struct {
 // errListing ends a listing that takes too long.
 var errListing = say.New("the server does not end the list in time")
 
-// Versions calls take with the versions of all objects whose names come after a name. They are ordered by name, but some
-// servers list markers first. Errors of the server name the last object that it has listed.
+// Versions calls take with the versions of all objects whose names come after a name. They are ordered by name, but
+// some servers list markers first. Errors of the server name the last object that it has listed.
 func (b *Locked) Versions(ctx context.Context, after string, take func(Version) error) error {
 	listing, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -29,7 +29,8 @@ func (r *Report) keys(read []*reading, q Question) {
 	newest := line[len(line)-1:]
 	if q.Ledger == nil {
 		r.NotChecked = append(r.NotChecked, say.Sentencef(
-			"whether the exported keys are the ledger's: it has published none in its transparency log (integrity keys publish)",
+			"whether the exported keys are the ledger's: it has published none in its transparency log (integrity keys "+
+				"publish)",
 		))
 	} else {
 		ledger := step{q.Ledger.TrustedKeys, q.Ledger.At, q.Ledger.Place, say.Sentencef("the keys of the ledger")}
@@ -40,7 +41,9 @@ func (r *Report) keys(read []*reading, q Question) {
 	for i, s := range line[1:] {
 		for _, d := range compare(line[i].TrustedKeys, s.TrustedKeys) {
 			if d.removable && !pinned[d.id] {
-				r.Sayf("%s does not have %s, which %s has; the trusted keys do not have it either", s.place, d.name, line[i].from)
+				r.Sayf(
+					"%s does not have %s, which %s has; the trusted keys do not have it either", s.place, d.name, line[i].from,
+				)
 			} else {
 				r.differs(s, line[i].from, d)
 			}
@@ -49,8 +52,8 @@ func (r *Report) keys(read []*reading, q Question) {
 	// The pinned keys may be older than these, or have keys and revocations that are newer.
 	for _, s := range newest {
 		for _, d := range compare(q.Trusted, s.TrustedKeys) {
-			newer := d.since.After(s.at)
-			if d.missing && d.keyID != "" && !newer || !d.missing && !(d.retired && newer) {
+			newer := d.since.After(s.at) && (d.missing || d.retired)
+			if !newer && (!d.missing || d.keyID != "") {
 				r.differs(s, say.Sentencef("the trusted keys"), d)
 			}
 		}
@@ -172,7 +175,9 @@ func membersOf(set *evidence.TrustedKeys) (list []member) {
 		if k.Reason == evidence.ReasonCompromised {
 			value = say.Sentencef("compromised since %s", k.Since)
 		}
-		add(member{id: "revoked " + k.KeyID, name: say.Sentencef("the revocation of the key %s", k.KeyID), value: value}, k.Since)
+		add(member{
+			id: "revoked " + k.KeyID, name: say.Sentencef("the revocation of the key %s", k.KeyID), value: value,
+		}, k.Since)
 	}
 	return list
 }

@@ -57,8 +57,8 @@ func List(ctx context.Context, b *blobs.Locked, after string) (l Listing, err er
 	err = b.Versions(ctx, after, func(v blobs.Version) error {
 		if n++; n > maxVersions || len(l.Exports) > maxExports {
 			return say.Errorf(
-				"%s contains more than %d exports, or %d objects: give the prefix that the exports have. The last object that was "+
-					"listed: %q", b.Name, maxExports, maxVersions, v.Name,
+				"%s contains more than %d exports, or %d objects: give the prefix that the exports have. The last object that "+
+					"was listed: %q", b.Name, maxExports, maxVersions, v.Name,
 			)
 		}
 		folder, file, _ := strings.Cut(v.Name, "/")
@@ -75,7 +75,9 @@ func List(ctx context.Context, b *blobs.Locked, after string) (l Listing, err er
 			known[folder], l.Exports = e, append(l.Exports, e)
 		}
 		if len(e.versions[file]) >= maxFileVersions || slices.Contains(e.versions[file], v) {
-			return say.Errorf("%s: the server lists more than %d versions of %q, or one of them twice", b.Name, maxFileVersions, v.Name)
+			return say.Errorf(
+				"%s: the server lists more than %d versions of %q, or one of them twice", b.Name, maxFileVersions, v.Name,
+			)
 		}
 		e.versions[file] = append(e.versions[file], v)
 		return nil

@@ -57,8 +57,8 @@ func (r *Report) locks(read []*reading) {
 	}
 	if unlocked > 0 {
 		r.Sayf(
-			"exports that are not locked, or no longer, or whose lock these credentials may not read (s3:GetObjectRetention): %d. "+
-				"The owner of the bucket could have replaced them. The first: %s", unlocked, first,
+			"exports that are not locked, or no longer, or whose lock these credentials may not read (s3:GetObjectRetention): "+
+				"%d. The owner of the bucket could have replaced them. The first: %s", unlocked, first,
 		)
 	}
 	if governed > 0 {
