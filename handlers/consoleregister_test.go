@@ -55,7 +55,7 @@ func TestConsoleRegistersReservedFile(t *testing.T) {
 	toFile := newRecord + "/file"
 	file := append(fieldsOfForm(t, waiting, toFile), "sha256", strings.ToUpper(sha), "sizeBytes", "22", "mimeType", "",
 		"generatedAt", "")
-	confirm := p.press(toFile, file...).says(
+	confirm := p.declares(file...).says(
 		http.StatusOK, "declares:", sha, "F-2026-0042", "application/octet-stream", "22 bytes", "company-1", "console",
 	)
 	if s.count("versions WHERE record_id IS NOT NULL") != 0 {
@@ -64,7 +64,7 @@ func TestConsoleRegistersReservedFile(t *testing.T) {
 	declare := newRecord + "/declaration"
 	declared := fieldsOfForm(t, confirm, declare)
 	link := "/en/console/records/" + id + "/link"
-	p.press(toFile, append(declared, "change", "1")...).says(http.StatusOK, `value="`+sha+`"`, "Put the code")
+	p.changes(declared...).says(http.StatusOK, `value="`+sha+`"`, "Put the code")
 	p.press(declare, declared...).leads(link + "?said=registered")
 	p.press(declare, declared...).leads(link + "?said=registered")
 	p.visit(link+"?said=registered").says(
@@ -90,7 +90,7 @@ func TestConsoleRegistersReservedFile(t *testing.T) {
 	p.visit(newRecord).says(http.StatusOK, "No reservation is waiting")
 
 	// The next version of a known reference is the default, and a file that is known already is named.
-	next := p.press(toFile, "companyReference", "company-1", "documentReference", "F-2026-0042", "sha256", sha,
+	next := p.declares("companyReference", "company-1", "documentReference", "F-2026-0042", "sha256", sha,
 		"sizeBytes", "22").says(http.StatusOK, "already registered", `name="version" value="2"`)
 	changed := fieldsOfForm(t, next, declare)
 	p.press(declare, changed...)
@@ -103,6 +103,26 @@ func TestConsoleRegistersReservedFile(t *testing.T) {
 	s.Audit(t)
 }
 
+// declares fills in the form of a finished file and follows the browser to the page of the declaration.
+func (p *guest) declares(form ...string) answer {
+	p.t.Helper()
+	a := p.press(newRecord+"/file", form...)
+	if a.status == http.StatusSeeOther {
+		return p.visit(a.header.Get("Location"))
+	}
+	return a
+}
+
+// changes presses "Change something" on the page of a declaration.
+func (p *guest) changes(form ...string) answer {
+	p.t.Helper()
+	query := url.Values{}
+	for i := 0; i < len(form); i += 2 {
+		query.Set(form[i], form[i+1])
+	}
+	return p.visit(newRecord + "/file?" + query.Encode())
+}
+
 // Two people use one reservation: the page tells the second that another file is registered, and warns before a file takes
 // the code of another document.
 func TestConsoleTellsApartWhoHoldsAReservation(t *testing.T) {
@@ -112,9 +132,9 @@ func TestConsoleTellsApartWhoHoldsAReservation(t *testing.T) {
 	form := []string{"companyReference", "company-1", "documentReference", "F-1"}
 	page := ana.press(newRecord+"/reservation", form...).header.Get("Location")
 	id := strings.Split(page, "/")[4]
-	toFile, declare := newRecord+"/file", newRecord+"/declaration"
+	declare := newRecord + "/declaration"
 	confirm := func(g *guest, content string, more ...string) answer {
-		return g.press(toFile, append(append(form, "sha256", hash(content), "sizeBytes", "5"), more...)...).says(http.StatusOK)
+		return g.declares(append(append(form, "sha256", hash(content), "sizeBytes", "5"), more...)...).says(http.StatusOK)
 	}
 	named := confirm(ana, "ana's", "version", "1", "reservationId", id)
 	if strings.Contains(string(named.body), "This version is reserved") {
@@ -215,7 +235,7 @@ func TestConsoleRefusesRegistrations(t *testing.T) {
 		for _, page := range []string{newRecord, reserve, toFile, "/en/console/records/" + id + "/file"} {
 			p.visit(page).says(want)
 		}
-		p.press(toFile, file...).says(want)
+		p.declares(file...).says(want)
 		if !may {
 			p.press(reserve, form...).says(http.StatusForbidden)
 			p.press(declare, file...).says(http.StatusForbidden)
@@ -263,7 +283,7 @@ func TestConsoleRefusesRegistrations(t *testing.T) {
 	analyst := s.signedIn("analyst@example.com")
 	analyst.visit(toFile).says(http.StatusOK, "Ask an owner or admin")
 	before := append(fieldsOfForm(t, p.visit(page), toFile), "sha256", hash("before"), "sizeBytes", "6")
-	p.press(declare, fieldsOfForm(t, p.press(toFile, before...), declare)...).leads(
+	p.press(declare, fieldsOfForm(t, p.declares(before...), declare)...).leads(
 		strings.Replace(page, "/file", "/link?said=registered", 1),
 	)
 	closed.Status = domain.CompanyActive
@@ -298,7 +318,7 @@ func TestConsoleRefusesRegistrations(t *testing.T) {
 func TestConsoleCorrectsRecord(t *testing.T) {
 	s := openConsole(t)
 	p := s.signedIn(s.org.Email)
-	toFile, declare := newRecord+"/file", newRecord+"/declaration"
+	declare := newRecord + "/declaration"
 	first := s.registered("F-7", 1, "with an error")
 	page := recordsPath + "/" + first
 	p.visit(page).says(http.StatusOK, `href="`+page+`/correct"`, "Register a corrected version", "The origin system declared")
@@ -314,7 +334,7 @@ func TestConsoleCorrectsRecord(t *testing.T) {
 		t.Errorf("the company is not filled in: %s", form.body)
 	}
 	p.visit(recordsPath + "/" + s.reserved("F-8", 1) + "/correct").says(http.StatusNotFound)
-	confirm := p.press(toFile, "companyReference", "company-1", "source", "billing", "documentReference", "F-7", "sha256",
+	confirm := p.declares("companyReference", "company-1", "source", "billing", "documentReference", "F-7", "sha256",
 		hash("corrected"), "sizeBytes", "9").says(
 		http.StatusOK, `name="version" value="2"`, "you can register a corrected version, or revoke it",
 	)
@@ -350,26 +370,26 @@ func TestConsoleVersionFollowsReference(t *testing.T) {
 		return append([]string{"companyReference", "company-1", "documentReference", reference, "sha256", hash("mine"),
 			"sizeBytes", "4"}, more...)
 	}
-	confirm := p.press(toFile, form("old")...).says(http.StatusOK, `name="version" value="3"`)
+	confirm := p.declares(form("old")...).says(http.StatusOK, `name="version" value="3"`)
 	declared := fieldsOfForm(t, confirm, declare)
-	changed := p.press(toFile, append(declared, "change", "1")...).says(http.StatusOK, `name="documentReference"`)
+	changed := p.changes(declared...).says(http.StatusOK, `name="documentReference"`)
 	if contains(changed.body, `value="3"`) {
 		t.Error("the version of the former reference is frozen")
 	}
-	p.press(toFile, form("new")...).says(http.StatusOK, `name="version" value="1"`)
+	p.declares(form("new")...).says(http.StatusOK, `name="version" value="1"`)
 
 	// A typed version stays.
-	typed := p.press(toFile, form("new", "version", "5")...).says(http.StatusOK, `name="version" value="5"`)
-	p.press(toFile, append(fieldsOfForm(t, typed, declare), "change", "1")...).says(http.StatusOK, `value="5"`)
+	typed := p.declares(form("new", "version", "5")...).says(http.StatusOK, `name="version" value="5"`)
+	p.changes(fieldsOfForm(t, typed, declare)...).says(http.StatusOK, `value="5"`)
 
 	taken := "This version of the document is already registered"
-	refused := p.press(toFile, form("old", "version", "1")...).says(
+	refused := p.declares(form("old", "version", "1")...).says(
 		http.StatusConflict, taken, "leave the version empty", `id="problem"`, `<a href="#version">`,
 	)
 	if at := bytes.Index(refused.body, []byte(taken)); at > bytes.Index(refused.body, []byte("<form method=\"post\" action=\""+toFile)) {
 		t.Error("the problem is below the form")
 	}
-	p.press(toFile, "companyReference", "company-1", "documentReference", "old", "version", "1", "sha256", hash("file 0"),
+	p.declares("companyReference", "company-1", "documentReference", "old", "version", "1", "sha256", hash("file 0"),
 		"sizeBytes", "6").says(http.StatusOK, "already registered")
 
 	// Another person takes the version between the confirmation and the registration.

@@ -76,7 +76,15 @@ func TestRegisterInTheBrowser(t *testing.T) {
 			if text := run(p, chromedp.Text(chromedp.CSS("[data-file-name]"))); !strings.Contains(text, name+".txt") {
 				t.Errorf("the chosen file: %s", text)
 			}
-			p.click(`button[name="change"]`)
+			p.click(`button[formmethod="get"]`)
+			p.on([]string{"reservation", "register-file"}[way])
+			p.do(chromedp.WaitVisible(chromedp.CSS("[data-hashed]")))
+			eval[bool](p, "history.back() ?? true")
+			p.on("register-confirm")
+			if text := run(p, chromedp.Text(chromedp.CSS("[data-file-name]"))); !strings.Contains(text, name+".txt") {
+				t.Errorf("the chosen file, on the way back: %s", text)
+			}
+			eval[bool](p, "history.forward() ?? true")
 			p.on([]string{"reservation", "register-file"}[way])
 			p.do(chromedp.WaitVisible(chromedp.CSS("[data-hashed]")))
 			if text := run(p, chromedp.Text(chromedp.CSS("[data-hashed]"))); !strings.Contains(text, name+".txt") ||
@@ -136,4 +144,28 @@ func TestRegisterInTheBrowser(t *testing.T) {
 		t.Errorf("in the console: %v; requests for %v", complaints, foreign)
 	}
 	w.Audit(t)
+}
+
+// Back never leads to the browser's own page about a form that would be sent again: a page that answers a form has the
+// address of a page in the history.
+func TestBackFromAnswersOfForms(t *testing.T) {
+	t.Parallel()
+	w := openDocuments(t)
+	p := w.tab()
+	p.signsIn("")
+	for path, page := range map[string]string{
+		"/records/new/reservation": "register-reserve", "/records/new/file": "register-file", "/companies": "companies",
+		"/webhooks/new": "webhook-new", "/members": "members",
+	} {
+		p.open("/en/console" + path)
+		p.on(page)
+		eval[bool](p, `(f => { f.noValidate = true; for (const i of f.querySelectorAll("input:not([type=hidden])"))
+			i.value = i.type === "text" ? " " : ""; HTMLFormElement.prototype.submit.call(f); return true
+		})(document.querySelector("main form[method=post]"))`)
+		p.do(chromedp.WaitVisible(chromedp.CSS(`main[data-answers][data-page="` + page + `"]`)))
+		p.click(`nav.side a[href$="/security"]`)
+		p.on("security")
+		eval[bool](p, "history.back() ?? true")
+		p.do(chromedp.WaitVisible(chromedp.CSS(`main:not([data-answers])[data-page="` + page + `"]`)))
+	}
 }

@@ -282,6 +282,7 @@ func (s *Console) frameOf(r *http.Request, name string) web.Console {
 		Language: edge.Language(r), Name: name, Path: path, Said: r.URL.Query().Get("said"),
 		Passkeys: s.console.passkeys != nil, Mail: s.LinkMailer != nil, SignUp: s.signUp(), Provider: s.provider(),
 	}
+	shown.Answers = r.Method == http.MethodPost
 	if session := edge.CallOf(r).Session; session != nil {
 		shown.Email, shown.Organization, shown.Role = session.Email, session.OrganizationName, session.Role
 	}
@@ -402,6 +403,9 @@ func (s *Console) fromOtherSite(r *http.Request) (edge.Response, error) {
 // refusedMessage answers a page that says why nothing was done.
 func (s *Console) refusedMessage(r *http.Request, name string, status int, code domain.Code) (edge.Response, error) {
 	shown := s.frameOf(r, name)
+	if name == "other-site" { // the path of the form may have no page
+		shown.Path = web.ConsoleRoot
+	}
 	s.withoutMail(r, &shown, "")
 	resp, err := consolePageOf(s.site.Message(shown))
 	resp.Status, resp.Code = status, code
@@ -487,7 +491,8 @@ func (s *Console) FailurePage(r *http.Request, resp edge.Response, err error) *e
 		shown.Console = s.frameOf(r, "unknown-outcome")
 	}
 	if r.Method == http.MethodPost { // the path of the form has no page
-		shown.Console.Path, shown.Console.To = web.ConsoleRoot, s.consolePath(r)
+		shown.Console.To = s.consolePath(r)
+		shown.Console.Path, _ = strings.CutPrefix(shown.Console.To, "/en")
 	}
 	page, err := consolePageOf(s.site.Limit(shown))
 	if err != nil {

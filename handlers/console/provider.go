@@ -100,7 +100,7 @@ func (s door) toProvider(what purpose) edge.Handler {
 			return s.providerFailure(r, attempt, err)
 		}
 		shown := s.frameOf(r, "provider")
-		shown.To = to
+		shown.To, shown.Path = to, web.ConsoleRoot+"/"+string(what)
 		resp, err := consolePageOf(s.site.ToProvider(shown))
 		resp.Header.Set("Refresh", "0;url="+to)
 		resp.Header.Add("Set-Cookie", s.consoleCookie(providerCookie, attempt.String(), providerPatience))

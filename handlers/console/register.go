@@ -33,6 +33,7 @@ func (s registerPages) endpoints(both addition) {
 	both(edge.Post, "/records/new/reservation", s.reserveByForm, act)
 	both(edge.Get, "/records/new/file", s.filePage, write)
 	both(edge.Post, "/records/new/file", s.confirmByForm, act)
+	both(edge.Get, "/records/new/declaration", s.confirmPage, write)
 	both(edge.Post, "/records/new/declaration", s.registerByForm, act)
 	both(edge.Get, "/records/{publicId}/file", s.reservationPage, write)
 	both(edge.Get, "/records/{publicId}/release", s.releasePage, write)
@@ -96,9 +97,8 @@ func (s registerPages) formOf(r *http.Request, name string, typed url.Values) (s
 
 // typed returns the form as the person filled it in: without a version that completed has chosen, which depends on the
 // reference.
-func typed(r *http.Request) url.Values {
-	form := maps.Clone(edge.Form(r))
-	if form.Has(automaticVersion) {
+func typed(form url.Values) url.Values {
+	if form = maps.Clone(form); form.Has(automaticVersion) {
 		form.Del("version")
 	}
 	return form
@@ -110,7 +110,7 @@ const automaticVersion = "automatic"
 // completed returns the form with a value for each field that may be left empty. The version is the next one of its
 // document.
 func (s registerPages) completed(r *http.Request) (url.Values, error) {
-	c, form := edge.CallOf(r), typed(r)
+	c, form := edge.CallOf(r), typed(edge.Form(r))
 	field := func(name string) string { return strings.TrimSpace(form.Get(name)) }
 	for name, value := range map[string]string{
 		"source": consoleSource, "mimeType": unknownType, "generatedAt": evidence.FormatTime(c.Start.Truncate(time.Second)),
@@ -182,7 +182,7 @@ func (s registerPages) showForm(r *http.Request, name string, typed url.Values, 
 	if refused := edge.Refusal(refused); refused != nil {
 		shown.Conflict = refused.Code == domain.VersionConflict
 	}
-	if name == "register-file" { // the declaration's address has no page
+	if name == "register-file" { // the declaration's address shows a form that is complete
 		shown.Path = web.ConsoleRoot + "/records/new/file"
 	}
 	if id, ok := domain.ParsePublicID(shown.Typed.Reservation); ok {
@@ -211,7 +211,7 @@ func (s registerPages) reserveByForm(r *http.Request) (any, error) {
 		r, strictjson.Fields(form), domain.ReadVersionReference, action.Single(s.Service, s.Reserve),
 	)
 	if err != nil {
-		return s.showForm(r, "register-reserve", typed(r), err)
+		return s.showForm(r, "register-reserve", edge.Form(r), err)
 	}
 	if made.Status == domain.ReservationFinalized {
 		return onward(r, saying("/records/"+made.PublicID+"/link", "known")), nil
@@ -219,9 +219,9 @@ func (s registerPages) reserveByForm(r *http.Request) (any, error) {
 	return onward(r, "/records/"+made.PublicID+"/file"), nil
 }
 
-// filePage asks for a finished file and its references.
+// filePage asks for a finished file and its references. The query fills the form in again after a declaration was shown.
 func (s registerPages) filePage(r *http.Request) (any, error) {
-	return s.showForm(r, "register-file", nil, nil)
+	return s.showForm(r, "register-file", typed(r.URL.Query()), nil)
 }
 
 // correctPage asks for the file of the next version of a record's document.
@@ -241,34 +241,57 @@ func (s registerPages) correctPage(r *http.Request) (any, error) {
 	return consolePageOf(s.site.RegisterForm(shown))
 }
 
-// confirmByForm shows the whole declaration before it is signed. It registers nothing.
+// confirmByForm leads to the page of the declaration. The page has an address of its own, so that the browser's Back does
+// not have to send the form again. The query holds the hash and the references, and the log of requests holds no query.
 func (s registerPages) confirmByForm(r *http.Request) (any, error) {
-	if edge.Form(r).Has("change") {
-		return s.showForm(r, "register-file", typed(r), nil)
-	}
 	form, err := s.completed(r)
 	if err != nil {
 		return nil, err
 	}
+	if _, err := s.confirmation(r, form); err != nil {
+		return s.showForm(r, "register-file", typed(edge.Form(r)), err)
+	}
+	shown := url.Values{}
+	for _, name := range append(registerFields(), "reservationId", automaticVersion) {
+		if form.Get(name) != "" {
+			shown.Set(name, form.Get(name))
+		}
+	}
+	return onward(r, "/records/new/declaration?"+shown.Encode()), nil
+}
+
+// confirmPage shows the whole declaration before it is signed. It registers nothing.
+func (s registerPages) confirmPage(r *http.Request) (any, error) {
+	form := r.URL.Query()
+	if len(form) == 0 {
+		return onward(r, "/records/new/file"), nil
+	}
+	confirmed, err := s.confirmation(r, form)
+	if err != nil {
+		return s.showForm(r, "register-file", typed(form), err)
+	}
+	confirmed.Path += "?" + form.Encode()
+	return consolePageOf(s.site.ConfirmDeclaration(confirmed))
+}
+
+// confirmation returns a complete declaration as its page shows it, or the error that would refuse it.
+func (s registerPages) confirmation(r *http.Request, form url.Values) (confirmed web.Confirmation, err error) {
 	declared, err := edge.Judged(strictjson.Fields(form), domain.ReadDeclaration)
 	if err != nil {
-		return s.showForm(r, "register-file", typed(r), err)
+		return confirmed, err
 	}
-	shown, err := s.formOf(r, "register-confirm", form)
-	if err != nil {
-		return nil, err
+	if confirmed.RegisterForm, err = s.formOf(r, "register-confirm", form); err != nil {
+		return confirmed, err
 	}
-	shown.Typed.SHA256, shown.Typed.MimeType = evidence.Hash(declared.SHA256).String(), declared.MimeType
-	generated, _ := edge.ParseInstant(string(declared.GeneratedAt)) // normalized, so valid
+	confirmed.Typed.SHA256, confirmed.Typed.MimeType = evidence.Hash(declared.SHA256).String(), declared.MimeType
+	confirmed.GeneratedAt, _ = edge.ParseInstant(string(declared.GeneratedAt)) // normalized, so valid
 	c := edge.CallOf(r)
 	found, _, err := s.Store.Search(r.Context(), c.Access, declared.SHA256, domain.RecordID{}, 1)
 	if err != nil {
-		return nil, err
+		return confirmed, err
 	}
-	confirmed := web.Confirmation{
-		RegisterForm: shown, GeneratedAt: generated, Known: wire.Each(found, viewRow), Later: declared.Version > 1,
-		Automatic: form.Has(automaticVersion),
-	}
+	confirmed.Known, confirmed.Later = wire.Each(found, viewRow), declared.Version > 1
+	confirmed.Automatic = form.Has(automaticVersion)
 	// A reservation that the form does not name may be another person's, whose document has its code already.
 	reserved, err := s.Store.ReservedAs(r.Context(), c.Access, declared.VersionReference, c.Start)
 	if refused := edge.Refusal(err); refused != nil && refused.Code == domain.ErrUnknownReservation.Code {
@@ -278,13 +301,7 @@ func (s registerPages) confirmByForm(r *http.Request) (any, error) {
 	} else if err == nil && declared.ReservationID == nil {
 		confirmed.Reserved = []web.Waiting{s.viewWaiting(reserved)}
 	}
-	if refused := edge.Refusal(err); refused != nil && refused.Code == domain.VersionConflict {
-		return s.showForm(r, "register-file", typed(r), err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return consolePageOf(s.site.ConfirmDeclaration(confirmed))
+	return confirmed, err
 }
 
 // sameFile refuses another file than a record's for its version, before the person has confirmed it.
@@ -306,7 +323,7 @@ func (s registerPages) registerByForm(r *http.Request) (any, error) {
 		r, strictjson.Fields(edge.Form(r)), domain.ReadDeclaration, action.Single(s.Service, s.Register),
 	)
 	if err != nil {
-		return s.showForm(r, "register-file", typed(r), err)
+		return s.showForm(r, "register-file", typed(edge.Form(r)), err)
 	}
 	return onward(r, saying("/records/"+made.PublicID+"/link", "registered")), nil
 }

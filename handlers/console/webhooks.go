@@ -89,6 +89,7 @@ func (s webhookPages) showNewWebhook(
 		Console: s.frameOf(r, "webhook-new"), Form: typed, Known: webhookTypes(), More: more,
 		MaxDescription: domain.MaxWebhookDescription,
 	}
+	shown.Console.Path = web.ConsoleRoot + "/webhooks/new"
 	shown.Form.Problem, shown.Form.Local, shown.Form.Reach = problem, s.couldSendLocally(), s.reach()
 	shown.Companies = wire.Each(list, func(c query.AuthorizedCompany) web.AuthorizedCompany {
 		return web.AuthorizedCompany{

@@ -68,6 +68,7 @@ type Console struct {
 	Language evidence.Language
 	Name     string // of the page, for its title
 	Path     string // the Spanish path of the page; both languages use it
+	Answers  bool   // the page answers a form; the browser's history then gets Path, so that Back sends no form again
 	// Of the signed-in person; otherwise empty.
 	Email, Organization string
 	Role                domain.Role
@@ -113,6 +114,9 @@ type consoleLink struct{ Address, Text, Current string }
 
 // Page returns the address of a page of the console in this language.
 func (f consoleFrame) Page(path string) string { return Path(f.Language, ConsoleRoot+path) }
+
+// Own returns the address of the page itself.
+func (f consoleFrame) Own() string { return Path(f.Language, f.Path) }
 
 // PageName returns the name of the page, even if a form on it has a name of its own.
 func (f consoleFrame) PageName() string { return f.Name }

@@ -23,6 +23,13 @@ export const show = (selector, shown) => {
   }
 };
 
+// A page that answers a form gets the address of a page in the browser's history, or Back and a reload would have to send
+// the form again.
+const {answers} = document.querySelector("main").dataset;
+if (answers) {
+  history.replaceState(null, "", answers + location.hash);
+}
+
 // What answers a form and is shown once goes with a reload, which would send the form again and make another.
 for (const next of all("[data-once]")) {
   history.replaceState(null, "", next.href);
