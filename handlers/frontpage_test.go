@@ -36,7 +36,9 @@ func TestFieldOfTheFrontPage(t *testing.T) {
 		{"/en", baseURL + "/integrity/" + id + "?lang=es", "/en/integrity/" + id},
 		{"/en", " " + strings.ToUpper(id) + ".", "/en/integrity/" + id},
 		{"/en", certificate, "/en/certificates/" + certificate},
-		{"/en", id + " " + hash("one"), "/en/integrity/" + id},   // a message does not bring its own good result
+		// A message does not bring its own good result.
+		{"/en", id + " " + hash("one"), "/en/integrity/" + id + "?hash=apart"},
+		{"/", id + " " + hash("one") + " " + hash("two"), "/integrity/" + id + "?lang=es&hash=apart"},
 		{"/en", "/certificates/" + id, "/en/certificates/" + id}, // which says that there is no such certificate
 	} {
 		a := asked(c.path, "same-origin", url.Values{"text": {c.text}})
@@ -55,7 +57,7 @@ func TestFieldOfTheFrontPage(t *testing.T) {
 		{"same-origin", url.Values{"text": {strings.ToUpper(sum)}}, 200, `name="sha256" value="` + sum + `"`},
 		{"same-origin", url.Values{"text": {link}, "sha256": {sum}}, 200, "This hash matches the current version"},
 		{"same-origin", url.Values{"text": {certificate}, "sha256": {hash("two")}}, 200, "This hash does not match"},
-		{"same-origin", url.Values{"text": {sum + " " + hash("two")}}, 422, "There is no link"},
+		{"same-origin", url.Values{"text": {sum + " " + hash("two")}}, 422, "has several SHA-256 hashes"},
 		{"same-origin", url.Values{"text": {strings.Repeat("a", 26) + sum}}, 422, "There is no link"},
 		{"same-origin", url.Values{"text": {strings.Repeat("a", 26)}, "sha256": {sum}}, 404, "There is no record"},
 		{"same-origin", url.Values{"text": {link + " " + strings.Replace(link, id, certificate, 1)}}, 422, "links to several records"},
@@ -71,6 +73,21 @@ func TestFieldOfTheFrontPage(t *testing.T) {
 			t.Errorf("%v: %d without %q", c.form, a.status, c.part)
 		}
 	}
+
+	// The page says what became of the hash, and that a form with two of them names neither.
+	for path, parts := range map[string][2]string{
+		"/en/integrity/" + id + "?hash=apart":                       {"also has a SHA-256. It was not compared", "This hash matches"},
+		"/integrity/" + id + "?lang=es&hash=apart":                  {"No se ha comparado: un mensaje", "Esta huella coincide"},
+		"/en/certificates/" + certificate + "?hash=apart":           {"also has a SHA-256. It was not compared", "This hash matches"},
+		"/en/integrity/" + id:                                       {`id="drop"`, "also has a SHA-256"},
+		"/en/integrity/" + id + "?hash=apart&sha256=" + hash("one"): {"It was not compared", "This hash matches"},
+	} {
+		if a := s.page(path).says(http.StatusOK, parts[0]); contains(a.body, parts[1]) {
+			t.Errorf("%s says %q", path, parts[1])
+		}
+	}
+	asked("/en/integrity/"+id, "same-origin", url.Values{"sha256": {sum + " " + hash("two")}}).
+		says(http.StatusUnprocessableEntity, "has several SHA-256 hashes. Paste only the one of your file")
 }
 
 // A file that is chosen or dropped on the front page waits for its link and is then compared there; only its hash
@@ -152,4 +169,22 @@ func TestFileOnTheFrontPage(t *testing.T) {
 	p.open("/en")
 	p.do(chromedp.WaitNotVisible(chromedp.CSS("#drop")), chromedp.SendKeys(chromedp.CSS("#text"), hash("one")+kb.Enter))
 	p.do(chromedp.WaitVisible(chromedp.CSS("#text[autofocus]")))
+
+	// Nothing can be chosen there, so the result of a hash does not ask for it.
+	p.do(chromedp.SendKeys(chromedp.CSS("#text"), "/integrity/"+id+kb.Enter))
+	p.do(chromedp.WaitVisible(chromedp.CSS(`[data-compared="hash"]`)))
+	const asks = "choose it below"
+	if text := run(p, chromedp.Text(chromedp.CSS("#result"))); strings.Contains(text, asks) {
+		t.Errorf("without scripts: %s", text)
+	}
+	call(p, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{})
+	p.open("/en/integrity/" + id)
+	p.do(
+		chromedp.WaitVisible(chromedp.CSS("#drop")), chromedp.Click(chromedp.CSS(".paste summary")),
+		chromedp.SendKeys(chromedp.CSS("#sha256"), hash("one")+kb.Enter),
+		chromedp.WaitVisible(chromedp.CSS(`[data-compared="hash"] [data-with-drop]:not(.waiting)`)),
+	)
+	if text := run(p, chromedp.Text(chromedp.CSS("#result"))); !strings.Contains(text, asks) {
+		t.Errorf("with scripts: %s", text)
+	}
 }

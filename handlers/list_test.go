@@ -341,6 +341,11 @@ func TestReservationsOfACompany(t *testing.T) {
 	if got := s.compared(id, "one"); got.Result != "REGISTRATION_PENDING" {
 		t.Errorf("the page of a released link: %v", got)
 	}
+	s.page("/en/integrity/"+id).says(http.StatusOK, "has released the reservation: it expects to register no file")
+	s.page("/integrity/"+id+"?lang=es").says(http.StatusOK, "ha liberado la reserva: no tiene previsto registrar")
+	if contains(s.page("/en/integrity/"+pending[1]).body, "released") {
+		t.Error("the page of a pending reservation says that it was released")
+	}
 	history := s.history("action=integrity.released")[0]
 	equal(t, "history", []any{history.Target, history.Actor, history.CompanyID}, []any{
 		wire.AuditTarget{Type: "reservation", ID: id}, wire.AuditActor{Type: "key",

@@ -44,7 +44,7 @@ func (s *Comparisons) Compare(ctx context.Context, _ *edge.Call, asked Compariso
 		return wire.Comparison{
 			PublicID: id.String(), Result: wire.RegistrationPending,
 			Checks:    wire.ComparisonChecks{VersionState: new(pendingState)},
-			CheckedAt: evidence.FormatTime(s.Now()), LimitsURL: s.BaseURL + "/limits",
+			CheckedAt: evidence.FormatTime(s.Now()), LimitsURL: s.BaseURL + "/limits", Released: stored.Released,
 		}, nil
 	}
 	record, finding := s.records.verify(s.Keys().Trusted, stored.SignedID(id), stored.Event.Data)

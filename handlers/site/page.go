@@ -39,6 +39,7 @@ func (s *Site) find(r *http.Request) (any, error) {
 	if mention.PublicID == nil || mention.Several || s.foreign(r, mention.Host) {
 		return s.stillWanted(front, mention)
 	}
+	apart := mention.Hashes > 0
 	mention.SHA256 = web.ReadMention(edge.Form(r).Get("sha256")).SHA256
 	if mention.Kind == "" {
 		var err error
@@ -49,9 +50,16 @@ func (s *Site) find(r *http.Request) (any, error) {
 	if mention.SHA256 != nil {
 		return s.compared(r, *mention.PublicID, mention.SHA256, web.Comparison{Kind: mention.Kind})
 	}
-	path := web.Path(front.Language, mention.Kind.Path(mention.PublicID.String()))
+	var query []string
 	if front.Language == evidence.Spanish { // even if the browser prefers English
-		path += "?" + web.Chosen
+		query = append(query, web.Chosen)
+	}
+	if apart {
+		query = append(query, web.HashApart)
+	}
+	path := web.Path(front.Language, mention.Kind.Path(mention.PublicID.String()))
+	if len(query) > 0 {
+		path += "?" + strings.Join(query, "&")
 	}
 	return edge.Redirect(path), nil
 }
@@ -74,6 +82,8 @@ func (s *Site) stillWanted(front web.Front, mention web.Mention) (edge.Response,
 		front.Wanted, front.Host, front.Text = web.WantsHere, mention.Host, mention.PublicID.String()
 	case mention.Broken:
 		front.Wanted = web.WantsCode
+	case mention.Hashes > 1:
+		front.Wanted = web.WantsHash
 	case mention.SHA256 != nil:
 		front.Wanted, front.Text, front.SHA256 = web.WantsLink, "", hex.EncodeToString(mention.SHA256[:])
 	}
@@ -102,8 +112,8 @@ func (s *Site) verifyPage(r *http.Request) (any, error) {
 	return forReader(r, func() ([]byte, error) { return s.site.Verify(edge.Language(r)) })
 }
 
-// comparisonPage is the page behind a public link. It ignores the query and forms of other sites, so that no link can
-// lead a person to a prepared result. It compares a hash only if a person pasted it into the form, and then the result
+// comparisonPage is the page behind a public link. It compares nothing that a query or a form of another site names, so
+// that no link can lead a person to a prepared result. It compares a hash only if a person pasted it into the form, and then the result
 // does not claim that a file was compared.
 func (s *Site) comparisonPage(kind web.Kind) edge.Handler {
 	return func(r *http.Request) (any, error) {
@@ -114,12 +124,12 @@ func (s *Site) comparisonPage(kind web.Kind) edge.Handler {
 		if err != nil {
 			return edge.Elsewhere(r, err)
 		}
-		shown := web.Comparison{Kind: kind}
+		shown := web.Comparison{Kind: kind, Apart: asks(r, web.HashApart)}
 		var hash *[32]byte
 		if r.Method == http.MethodPost && !edge.FromElsewhere(r) {
 			var text string
 			if hash, text = pasted(edge.Form(r)); hash == nil {
-				shown.HashInvalid, shown.HashText = true, text
+				shown.HashInvalid, shown.HashText, shown.Several = true, text, web.ReadMention(text).Hashes > 1
 			}
 		}
 		return s.compared(r, id, hash, shown)
@@ -171,7 +181,7 @@ func (s *Site) showRecord(ctx context.Context, id domain.PublicID, sum *[32]byte
 	if view.Checks.VersionState != nil {
 		shown.Values.State = string(*view.Checks.VersionState)
 	}
-	shown.Result = string(view.Result)
+	shown.Result, shown.Released = string(view.Result), view.Released
 	if view.Alias != nil {
 		shown.AliasOf = view.Alias.PublicID
 	}
@@ -367,8 +377,11 @@ func forReader(r *http.Request, render func() ([]byte, error)) (edge.Response, e
 }
 
 // chosen reports whether the reader has chosen Spanish.
-func chosen(r *http.Request) bool {
-	return slices.Contains(strings.Split(r.URL.RawQuery, "&"), web.Chosen)
+func chosen(r *http.Request) bool { return asks(r, web.Chosen) }
+
+// asks reports whether the query has this part.
+func asks(r *http.Request, part string) bool {
+	return slices.Contains(strings.Split(r.URL.RawQuery, "&"), part)
 }
 
 // robots excludes the API and personal pages from search engines.

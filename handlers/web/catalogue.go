@@ -20,7 +20,7 @@ type texts struct {
 	words map[string]any
 
 	FrontTitle, FrontLead, CheckLead, NotFoundTitle, NotFoundText, FailureTitle, FailureText string
-	Failing, Busy, FileArgument, HashInvalid, FileCheck                                      string
+	Failing, Busy, FileArgument, HashInvalid, HashSeveral, FileCheck, Released               string
 	SignatureCheck, CodeLanguage, CodeCause, CodeRemedy                                      string
 	CodeTryAgain, CodeRetry, CodeLookUp, CodeNoRetry                                         string
 	// by state

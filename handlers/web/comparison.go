@@ -27,6 +27,10 @@ const (
 // language that the browser prefers.
 const Chosen = "lang=es"
 
+// HashApart is the query of a public id's page that a person has reached with a text that has a hash too. The page says
+// that it was not compared.
+const HashApart = "hash=apart"
+
 // Path returns the Spanish address of the page, for a public id or a variable of a route.
 func (k Kind) Path(id string) string {
 	path, _, _ := k.addresses(id)
@@ -60,8 +64,11 @@ type Comparison struct {
 	// Result is the comparison without a file, or with the pasted hash.
 	Result      string
 	Values      Values
+	Released    bool   // of a pending result: the organization has released the reservation
 	Pasted      bool   // the visitor has pasted a hash
+	Apart       bool   // the text that led here has a hash too, which was not compared
 	HashInvalid bool   // the pasted text is not a hash
+	Several     bool   // with HashInvalid: the pasted text has several hashes
 	HashText    string // the pasted text, if it is not a hash
 	// Of a validated record or certificate; otherwise zero.
 	At                time.Time // of receipt, or of issue
@@ -84,12 +91,20 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	f.publish(t.CheckLead)
 	f.stay(c.Language)
 	lines := t.lines(c.Language, c.Publisher)
+	panelFor := func(p panel) panel {
+		if p.Result == Pending && c.Released {
+			p.Text = t.Released
+		}
+		return p.of(lines)
+	}
 	var shown *panel
 	if c.Result != FileNotCompared {
-		p := t.panel(c.Result, c.Values).of(lines)
+		p := panelFor(t.panel(c.Result, c.Values))
 		shown = &p
 	}
 	switch { // screen readers read the title first, so it has the result of the form
+	case c.HashInvalid && c.Several:
+		f.Title = t.HashSeveral
 	case c.HashInvalid:
 		f.Title = t.HashInvalid
 	case c.Pasted:
@@ -129,7 +144,7 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	}
 	data.Vouched = c.Vouching.line(t.Vouch, c.Language)
 	for _, result := range c.Kind.fileResults() {
-		data.Blanks = append(data.Blanks, t.blank(result).of(lines))
+		data.Blanks = append(data.Blanks, panelFor(t.blank(result)))
 	}
 	if !c.At.IsZero() {
 		data.Date, data.DateISO = date(c.Language, c.At), evidence.FormatTime(c.At)

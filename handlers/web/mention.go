@@ -15,6 +15,7 @@ type Mention struct {
 	Kind     Kind   // of the link; empty if the text has only a code
 	Host     string // that the link names, with its port, if any; empty if it names none
 	SHA256   *[32]byte
+	Hashes   int  // different ones in the text; SHA256 is nil unless there is exactly one
 	Several  bool // the text has links, or otherwise codes, of several records; PublicID is the first one's
 	Broken   bool // the text has a link or a code, but not a whole one
 }
@@ -78,11 +79,12 @@ func ReadMention(text string) (m Mention) {
 		hashes = split[1:]
 	}
 	slices.Sort(hashes)
-	if hashes = slices.Compact(hashes); len(hashes) == 1 { // a text with two hashes does not say which one to compare
+	hashes = slices.Compact(hashes)
+	if m.Hashes = len(hashes); m.Hashes == 1 { // a text with two hashes does not say which one to compare
 		if sum, ok := domain.ParseSHA256(hashes[0]); ok {
 			m.SHA256 = &sum
 		}
 	}
-	m.Broken = m.PublicID == nil && m.SHA256 == nil && likeLink.MatchString(text)
+	m.Broken = m.PublicID == nil && m.Hashes == 0 && likeLink.MatchString(text)
 	return m
 }

@@ -196,6 +196,7 @@ const (
 	WantsCode = "code" // the text has a link or a code, but not a whole one
 	WantsLink = "link" // the text has only a hash
 	WantsOne  = "one"  // the text has links of several records
+	WantsHash = "hash" // the text has several hashes, and no link or code
 	WantsHere = "here" // the link in the text names another service
 )
 
@@ -210,7 +211,7 @@ type Front struct {
 
 // Nothing reports whether the text names nothing, so that it must be corrected.
 func (f Front) Nothing() bool {
-	return f.Wanted == WantsAny || f.Wanted == WantsCode || f.Wanted == WantsOne
+	return f.Wanted == WantsAny || f.Wanted == WantsCode || f.Wanted == WantsOne || f.Wanted == WantsHash
 }
 
 // Front renders the front page.

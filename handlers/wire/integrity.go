@@ -291,6 +291,8 @@ type Comparison struct {
 	Alias *Alias `json:"alias,omitempty"`
 	// Publisher is set if the organization of a validated record has proven that it controls a domain.
 	Publisher *Publisher `json:"publisher,omitempty"`
+	// Released is for the page of a link: its reservation was released.
+	Released bool `json:"-"`
 }
 
 // Publisher is what the organization of a record says about itself today. It says nothing about the time of the

@@ -238,13 +238,14 @@ func behind(before domain.RecordID) domain.RecordID {
 }
 
 // Evidence is a registration in the log, which the caller must verify, and the version's state in the same snapshot. A
-// comparison reads only status, Pending, Published, the organization and the event's data.
+// comparison reads only status, Pending, Released, Published, the organization and the event's data.
 type Evidence struct {
 	Record     domain.SignedRecord // parsed event data; empty, and so not verifiable, if parsing fails
 	ReceivedAt time.Time           // from the projection; never shown, only a lower bound for observations
 	Status     domain.Status
 	Sequence   int64 // the organization's
-	Pending    bool  // only reserved; the other fields have no meaning
+	Pending    bool  // only reserved; the other fields but Released have no meaning
+	Released   bool  // of a pending one: the organization has released the reservation
 	// Published is set, for a comparison, if the organization has proven a domain that has not lapsed.
 	Published bool
 	// Alias is set if the evidence was asked for by a former public id.
@@ -280,7 +281,7 @@ type evidenceQuestion struct {
 }
 
 // The signed bytes come from the event, never from columns.
-var loadEvidence = cluster.SQL(`SELECT n.place, e.data, i.version, i.revoked_at, d.highest_version, false, i.received_at, o.sequence` + eventColumns + `
+var loadEvidence = cluster.SQL(`SELECT n.place, e.data, i.version, i.revoked_at, d.highest_version, false, false, i.received_at, o.sequence` + eventColumns + `
 	FROM unnest($2::uuid[], $3::uuid[], $4::uuid[]) WITH ORDINALITY AS n(id, key_id, organization_id, place)
 	JOIN LATERAL (SELECT document_id, version, received_at, revoked_at, position FROM {versions}
 		WHERE shard = $1 AND public_id = n.id AND organization_id = n.organization_id AND record_id IS NOT NULL OFFSET 0) i ON true
@@ -299,9 +300,10 @@ var (
 
 // loadPublished returns a statement that reads registrations with more columns; event ends the join of the event.
 func loadPublished(columns, event string) string {
-	return cluster.SQL(`SELECT n.place, e.data, i.version, i.revoked_at, d.highest_version, i.record_id IS NULL` + columns + `
+	return cluster.SQL(`SELECT n.place, e.data, i.version, i.revoked_at, d.highest_version, i.record_id IS NULL,
+		coalesce(i.released_at = i.expires_at, false)` + columns + `
 	FROM unnest($2::uuid[]) WITH ORDINALITY AS n(id, place)
-	JOIN LATERAL (SELECT organization_id, document_id, version, revoked_at, record_id, position FROM {versions}
+	JOIN LATERAL (SELECT organization_id, document_id, version, revoked_at, record_id, position, expires_at, released_at FROM {versions}
 		WHERE shard = $1 AND public_id = n.id OFFSET 0) i ON true
 	JOIN LATERAL (SELECT highest_version FROM {documents} WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
 	LEFT JOIN LATERAL (` + event)
@@ -491,7 +493,7 @@ func answerBatch(
 	var e Evidence
 	var d domain.Document
 	var i domain.Version
-	targets := append([]any{&place, &e.Event.Data, &i.Version, &i.RevokedAt, &d.Highest, &e.Pending}, more(&e)...)
+	targets := append([]any{&place, &e.Event.Data, &i.Version, &i.RevokedAt, &d.Highest, &e.Pending, &e.Released}, more(&e)...)
 	ids := statement.Column(batch, func(q *evidenceQuestion) domain.PublicID { return q.id })
 	b := &pgx.Batch{}
 	queueJudgements(b, shard, statement.Column(batch, func(q *evidenceQuestion) *Judgement { return q.judging }))

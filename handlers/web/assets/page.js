@@ -11,7 +11,7 @@ const main = document.querySelector("main");
 const { kind, publicId, ask: askAddress, worker: workerAddress, locale } = main.dataset;
 const maxFile = Number(main.dataset.maxFile);
 const result = document.querySelector("#result");
-const seen = document.querySelector("#seen");
+const seen = document.querySelectorAll("#seen, #apart");
 const input = document.querySelector("#file");
 const brand = document.title.slice(document.title.lastIndexOf(" · "));
 const patience = 20_000; // milliseconds that an answer may take
@@ -40,7 +40,7 @@ function stop() {
 function show(content) {
   const held = result.contains(document.activeElement) || document.activeElement === document.body;
   result.replaceChildren(content);
-  seen?.remove();
+  seen.forEach((said) => said.remove());
   document.title = result.querySelector("h2").textContent + brand;
   if (held) {
     result.querySelector("h2").focus({ preventScroll: true });
@@ -340,4 +340,6 @@ document.querySelector("a.language")?.addEventListener("click", async (event) =>
 });
 
 document.querySelector("#needs-script").hidden = true;
-document.querySelector("#drop").classList.remove("waiting");
+for (const waiting of document.querySelectorAll("#drop, [data-with-drop]")) {
+  waiting.classList.remove("waiting");
+}
