@@ -45,6 +45,8 @@ var chromium = sync.OnceValues(func() (*browser, error) {
 		chromedp.ExecPath(path), chromedp.WSURLReadTimeout(Patience), chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("accept-lang", "es"), // pages open in the browser's language
+		// Back loads a page again, because chromedp does not hear of a page that the browser restores.
+		chromedp.Flag("disable-features", "Translate,BackForwardCache"),
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"))
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, _ := chromedp.NewContext(allocator)

@@ -85,7 +85,15 @@ func (s historyPages) history(r *http.Request) (any, error) {
 		if question.Target, err = s.targetNamed(r, shown.Target); err != nil {
 			return nil, err
 		}
-		shown.Unknown = question.Target == ""
+		if question.Target == "" {
+			if shown.Versions, err = s.versionsNamed(r, shown.Target); err != nil {
+				return nil, err
+			}
+		}
+		if len(shown.Versions) == 1 {
+			question.Target, shown.Versions = shown.Versions[0].PublicID, nil
+		}
+		shown.Unknown = question.Target == "" && shown.Versions == nil
 	}
 	page, err := s.Store.AuditEvents(r.Context(), edge.CallOf(r).Access, question)
 	if err != nil {
@@ -139,6 +147,34 @@ func (s historyPages) targetNamed(r *http.Request, text string) (string, error) 
 		return "", nil
 	}
 	return company.ID.String(), err
+}
+
+// versionsNamed returns the versions of the documents with a reference, registered or pending.
+func (s historyPages) versionsNamed(r *http.Request, reference string) (versions []web.RecordRow, err error) {
+	if !domain.ValidReference(reference) {
+		return nil, nil
+	}
+	ctx, access := r.Context(), edge.CallOf(r).Access
+	newest, _, _, err := s.Store.Referenced(ctx, access, reference, domain.RecordID{}, recordRows)
+	if err != nil {
+		return nil, err
+	}
+	for _, record := range newest {
+		page, err := s.Store.Records(ctx, access, query.RecordQuestion{
+			Company: record.CompanyReference, Source: record.Source, Document: reference, Limit: recordRows,
+		})
+		if err != nil {
+			return nil, err
+		}
+		versions = append(versions, wire.Each(page.Entries, viewRow)...)
+	}
+	waiting, err := s.reservationsNamed(r, reference, nil)
+	return append(versions, wire.Each(waiting, func(w web.Waiting) web.RecordRow {
+		return web.RecordRow{
+			PublicID: w.PublicID, Company: w.Company, Source: w.Source, Document: w.Document, Version: w.Version,
+			Status: w.Status,
+		}
+	})...), err
 }
 
 // memberNamed finds the member with an address, whose membership may have ended, for a person who manages members.
@@ -230,7 +266,7 @@ func (s historyPages) happened(ctx context.Context, c *edge.Call, events []query
 	if err != nil {
 		return nil, err
 	}
-	versions, err := s.registered(ctx, c, events)
+	versions, err := s.versions(ctx, c, events)
 	if err != nil {
 		return nil, err
 	}
@@ -248,8 +284,8 @@ func (s historyPages) happened(ctx context.Context, c *edge.Call, events []query
 			details, _ := e.Details()
 			_ = json.Unmarshal(details, &h.Change) // other members than these are left out
 		}
-		if r, ok := versions[e.Subject]; ok {
-			h.TargetName, h.TargetVersion = r.DocumentReference, r.Version
+		if v, ok := versions[e.Subject]; ok {
+			h.TargetName, h.TargetVersion = v.DocumentReference, v.Version
 		}
 		return h
 	}), err
@@ -303,22 +339,22 @@ func collect[I ~[16]byte](ids map[[16]byte]string, list []I, parse func(string) 
 	return append(list, id)
 }
 
-// registered returns the records among the targets of events, by their public ids.
-func (s historyPages) registered(
+// versions returns the versions among the targets of events, registered or only reserved, by their public ids.
+func (s historyPages) versions(
 	ctx context.Context, c *edge.Call, events []query.AuditEvent,
-) (map[string]domain.Record, error) {
+) (map[string]domain.ReservedVersion, error) {
 	var ids []domain.PublicID
 	for _, e := range events {
 		if id, ok := domain.ParsePublicID(e.Subject); ok {
 			ids = append(ids, id)
 		}
 	}
-	records, err := s.Store.RecordsNamed(ctx, c.Access, ids)
-	registered := map[string]domain.Record{}
-	for _, r := range records {
-		registered[r.PublicID.String()] = r
+	list, err := s.Store.VersionsNamed(ctx, c.Access, ids, c.Start)
+	versions := map[string]domain.ReservedVersion{}
+	for _, v := range list {
+		versions[v.PublicID.String()] = v
 	}
-	return registered, err
+	return versions, err
 }
 
 // destinations adds the addresses of the webhook destinations of events to named, and returns the destinations that no

@@ -101,7 +101,7 @@ func (s recordPages) foundPage(r *http.Request, shown web.Records) (any, error) 
 
 // reservationsNamed returns the reservations with a public id, or the pending ones of a document reference among those
 // that expire last.
-func (s recordPages) reservationsNamed(r *http.Request, reference string, id *domain.PublicID) ([]web.Waiting, error) {
+func (s *Console) reservationsNamed(r *http.Request, reference string, id *domain.PublicID) ([]web.Waiting, error) {
 	c := edge.CallOf(r)
 	if id != nil {
 		reserved, err := s.Store.ReservedVersion(r.Context(), c.Access, *id, c.Start)

@@ -15,6 +15,7 @@ type History struct {
 	Author         string   // the filter, as typed
 	UnknownAuthor  bool     // as Unknown
 	Unknown        bool     // nothing has the typed name, so the events are not filtered by it
+	Versions       []RecordRow // that have the typed reference, if there are several; the events are not filtered
 	Older          string   // address of the earlier events; may be empty
 	Export         string   // address of the bundle for auditors; empty if the role may not export
 	Length         int64    // number of events in the history
@@ -45,6 +46,10 @@ func (f historyFrame) TargetPage(e Happened) string {
 	switch domain.EventType(e.Action) {
 	case domain.RecordRegistered, domain.RecordHealed, domain.RecordSuperseded, domain.RecordRevoked:
 		return f.Page("/records/" + e.Target)
+	case domain.VersionReserved, domain.VersionReleased:
+		if f.Role.Allows(domain.IntegrityWrite) {
+			return f.Page("/records/" + e.Target + "/file")
+		}
 	}
 	if e.Gone {
 		return ""

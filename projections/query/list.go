@@ -340,6 +340,20 @@ func (s RecordReader) ReservedVersion(
 	})
 }
 
+// versionsNamed reads versions of an organization by their public ids.
+var versionsNamed = cluster.SQL(reservedColumns + ` AND v.public_id = ANY($3)`)
+
+// VersionsNamed reads, for a signed-in member, the versions with these ids, reserved or registered, of any company. Ids
+// that are not versions of the organization are left out.
+func (s RecordReader) VersionsNamed(
+	ctx context.Context, a domain.Access, ids []domain.PublicID, now time.Time,
+) ([]domain.ReservedVersion, error) {
+	return read(ctx, s.reader, a, newEnough(a), func(from source) ([]domain.ReservedVersion, error) {
+		return statement.All(ctx, from, "read versions", scanReserved(now), versionsNamed,
+			a.Organization.Shard(), a.Organization, ids)
+	})
+}
+
 var findReservedAs = cluster.SQL(reservedColumns + ` AND c.organization_id = $2 AND c.reference = $3 AND d.source = $4 AND d.reference = $5
 	AND v.version = $6`)
 

@@ -27,7 +27,7 @@ func TestStatementsAreAimed(t *testing.T) {
 		"certificates": findCertificates, "reviews_of_one": findReviewsOfVersion, "approval_of_one": findApprovalOfVersion,
 		"certificate_of_one": findCertificateOfVersion, "certificate": storedCertificate, "analysis": findAnalysis,
 		"claim": claimKey, "answer": findAnswer, "release": releaseKey, "forget": forgetAnswers,
-		"sources": sourcesOf, "referenced": referenced, "record": findRecords, "lookup": lookRecordsUp, "webhooks": findWebhooks,
+		"sources": sourcesOf, "referenced": referenced, "record": findRecords, "lookup": lookRecordsUp, "versions_named": versionsNamed, "webhooks": findWebhooks,
 		"authorized_companies": findAuthorized, "deliveries": findDeliveries, "missing": cluster.SQL(missed),
 		"authorized": findAuthorization,
 		"access":     authenticateKeys, "linked": authenticateLinks, "count_minute": countMinute,

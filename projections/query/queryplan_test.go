@@ -115,7 +115,7 @@ func TestConsoleLooksUpKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"sources": sourcesOf, "referenced": referenced,
+		"sources": sourcesOf, "referenced": referenced, "versions_named": versionsNamed,
 		"company": findGrantedCompany(domain.Access{Console: true}),
 		"never":   "SELECT document_id FROM documents WHERE shard = $1 AND source = $2",
 	} {
