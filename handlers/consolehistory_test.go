@@ -179,8 +179,10 @@ func TestHistoryInWords(t *testing.T) {
 	forAll := []string{
 		link("records/"+record, record, "a") + ` <span class="hint">Version 1</span>`,
 		link("companies", s.org.Company.ID.String(), "company-1"),
+		`<bdi title="` + reserved + `">b</bdi>`,
 	}
 	forManagers := []string{
+		link("records/"+reserved+"/file", reserved, "b") + ` <span class="hint">Version 1</span>`,
 		link("keys/"+s.org.Key.ID.String(), s.org.Key.ID.String(), name),
 		`href="/en/console/keys/` + s.org.Key.ID.String() + `">` + name + "</a>",
 		link("members/"+viewer.ID.String(), viewer.ID.String(), viewer.Email),
@@ -213,7 +215,7 @@ func TestHistoryInWords(t *testing.T) {
 	if strings.Contains(others, name) || strings.Contains(others, "receiver.example") {
 		t.Errorf("a viewer sees the name of a key or a destination: %s", others)
 	}
-	if strings.Contains(managers, "/records/"+reserved) {
+	if strings.Contains(managers, "/records/"+reserved+`"`) {
 		t.Error("a reservation leads to a record")
 	}
 	owner.visit("/console/history").says(
@@ -224,6 +226,32 @@ func TestHistoryInWords(t *testing.T) {
 	if page := shown(owner); strings.Contains(page, "/webhooks/"+hook) {
 		t.Error("a destination that was deleted is linked")
 	}
+}
+
+// The history is filtered by the reference of a document, whose versions are offered if there are several.
+func TestHistoryOfAReference(t *testing.T) {
+	s := openConsole(t)
+	p := s.signedIn(s.org.Email)
+	first, second := s.registered("F-1", 1, "one"), s.registered("F-1", 2, "two")
+	reserved, other := s.reserved("F-2", 1), s.registered("F-3", 1, "three")
+	rows := func(query string, words ...string) string {
+		t.Helper()
+		_, list, _ := strings.Cut(string(p.visit(historyPage+"?"+query).says(http.StatusOK, words...).body), "<tbody>")
+		return list
+	}
+	if list := rows("target=F-2"); !strings.Contains(list, reserved) || strings.Contains(list, other) {
+		t.Errorf("the history of a reservation: %s", list)
+	}
+	if list := rows("target=F-3"); !strings.Contains(list, other) || strings.Contains(list, reserved) {
+		t.Errorf("the history of a document with one version: %s", list)
+	}
+	rows("target=F-1&action=integrity.registered", "Several versions have this reference",
+		`?target=`+first+`&amp;action=integrity.registered">F-1, Version 1</a>`, `?target=`+second, `value="F-1"`)
+	if contains(p.visit(historyPage+"?target=F-1").body, `id="unknown"`) {
+		t.Error("a known reference is called unknown")
+	}
+	rows("target=F-9", "This is no ID of a target")
+	p.visit("/console/history?target=F-1").says(http.StatusOK, "Esta referencia tiene varias versiones")
 }
 
 const exportPath = historyPage + "/export"

@@ -133,13 +133,22 @@ func TestConsoleKeys(t *testing.T) {
 		t.Errorf("the former key has %s left", left)
 	}
 
+	for path, words := range map[string][2]string{
+		"/en/console/keys": {"replaces key <a href=\"" + own + `">`, "; works until <time"},
+		"/console/keys":    {"sustituye a la clave <a href=\"" + strings.TrimPrefix(own, "/en") + `">`, "; funciona hasta el <time"},
+		own:                {"replaced by key <a", "; works until <time"},
+	} {
+		p.visit(path).says(http.StatusOK, words[0], words[1])
+	}
+	p.visit(page+"/"+string(keyPath.FindSubmatch(rotated.body)[1])).says(http.StatusOK, "replaces key <a href=\""+own+`">`)
+
 	p.visit(own+"/revoke").says(http.StatusOK, "401", "cannot be undone", "other")
 	p.press(own + "/revoke").leads(own + "?said=key-revoked")
 	p.visit(own+"?said=key-revoked").says(http.StatusOK, "The key was revoked")
 	s.send(
 		http.MethodGet, integrity+"/changes?companyReference=company-1", text, nil,
 	).refuses(http.StatusUnauthorized, domain.InvalidKey)
-	if a := p.visit(page); contains(a.body, id.String()) || !contains(a.body, "other") {
+	if a := p.visit(page); contains(a.body, `<th scope="row"><a href="`+own) || !contains(a.body, "other") {
 		t.Errorf("the keys that work: %s", a.body)
 	}
 	p.visit(page+"?all").says(http.StatusOK, id.String(), "revoked")

@@ -74,8 +74,13 @@ func (s keyPages) viewKeys(ctx context.Context, c *edge.Call, keys ...query.Gran
 	for _, m := range list {
 		members[m.ID] = m
 	}
+	if err != nil {
+		return nil, err
+	}
+	rotated, err := s.rotations(ctx, c.Session.Organization)
 	return wire.Each(keys, func(k query.GrantedKey) web.Key {
 		v := web.Key{
+			Replaces: rotated.former[k.ID], ReplacedBy: rotated.successor[k.ID],
 			KeyName: keyName(k.UsedKey), Scopes: k.Scopes, Companies: k.Companies, MoreCompanies: k.More,
 			Member: members[k.Member].Email,
 			Actor:  k.CreatedBy.String(), ActorName: members[k.CreatedBy.Member()].Email, CreatedAt: k.CreatedAt,
@@ -105,6 +110,28 @@ func (s keyPages) viewKeys(ctx context.Context, c *edge.Call, keys ...query.Gran
 			(members[k.Member].Role != domain.Owner || c.Session.Role == domain.Owner)
 		return v
 	}), err
+}
+
+// rotations are the keys that a rotation made or ended, by the key on its other side.
+type rotations struct {
+	former, successor map[domain.KeyID]*web.RotatedPair
+}
+
+func (s keyPages) rotations(ctx context.Context, o domain.OrganizationID) (r rotations, err error) {
+	former, err := s.Store.Rotations(ctx, o)
+	if err != nil || len(former) == 0 {
+		return r, err
+	}
+	keys, err := s.Store.Keys(ctx, o)
+	shown := map[domain.KeyID]*web.RotatedPair{}
+	for _, k := range keys {
+		shown[k.ID] = &web.RotatedPair{KeyName: keyName(k), CreatedAt: k.CreatedAt}
+	}
+	r = rotations{map[domain.KeyID]*web.RotatedPair{}, map[domain.KeyID]*web.RotatedPair{}}
+	for after, before := range former {
+		r.former[after], r.successor[before] = shown[before], shown[after]
+	}
+	return r, err
 }
 
 func later(a, b time.Time) time.Time {

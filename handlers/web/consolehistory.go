@@ -10,16 +10,16 @@ import (
 type History struct {
 	Console        Console
 	Events         []Happened
-	Actions        []string // all actions
-	Action, Target string   // the filter, as typed
-	Author         string   // the filter, as typed
-	UnknownAuthor  bool     // as Unknown
-	Unknown        bool     // nothing has the typed name, so the events are not filtered by it
+	Actions        []string    // all actions
+	Action, Target string      // the filter, as typed
+	Author         string      // the filter, as typed
+	UnknownAuthor  bool        // as Unknown
+	Unknown        bool        // nothing has the typed name, so the events are not filtered by it
 	Versions       []RecordRow // that have the typed reference, if there are several; the events are not filtered
-	Older          string   // address of the earlier events; may be empty
-	Export         string   // address of the bundle for auditors; empty if the role may not export
-	Length         int64    // number of events in the history
-	New            string   // address of new events; empty if the page does not show the newest
+	Older          string      // address of the earlier events; may be empty
+	Export         string      // address of the bundle for auditors; empty if the role may not export
+	Length         int64       // number of events in the history
+	New            string      // address of new events; empty if the page does not show the newest
 }
 
 // Happened is an event of the history.

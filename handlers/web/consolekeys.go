@@ -24,7 +24,31 @@ type Key struct {
 	State            string // active, soon, idle, ended or revoked
 	Living           bool   // neither revoked nor ended
 	Rotatable        bool   // by the signed-in person
+	// Of a rotation: the former key, and the successor; otherwise nil.
+	Replaces, ReplacedBy *RotatedPair
 	KeyWarnings
+}
+
+// RotatedPair is the other key of a rotation. A successor has the name of the former key at first.
+type RotatedPair struct {
+	KeyName
+	CreatedAt time.Time
+}
+
+// Rotation returns a key with the texts about the key that it replaces, or that replaces it.
+func (f consoleFrame) Rotation(k Key) any {
+	return struct {
+		consoleFrame
+		Key
+	}{f, k}
+}
+
+// Pair returns the other key of a rotation with the texts that it needs.
+func (f consoleFrame) Pair(p RotatedPair) any {
+	return struct {
+		consoleFrame
+		Other RotatedPair
+	}{f, p}
 }
 
 // KeyWarnings say why a key cannot do what it is meant for.

@@ -269,6 +269,53 @@ func (s HistoryReader) Inviters(
 	)
 }
 
+// eventsOfKeys reads the events that a rotation of a key makes, the newest ones.
+var eventsOfKeys = cluster.SQL(`SELECT subject, type, request_id, occurred_at FROM {events}
+	WHERE shard = $1 AND organization_id = $2 AND type <> 'integrity.registered' AND type = ANY($3)
+	ORDER BY sequence DESC LIMIT $4`)
+
+// Rotations reads which key each successor has replaced, as far as the newest events of keys say. A rotation creates a
+// key and ends another one in the same request and moment. It is not found if the former key would have ended sooner by itself.
+func (s HistoryReader) Rotations(
+	ctx context.Context, o domain.OrganizationID,
+) (former map[domain.KeyID]domain.KeyID, err error) {
+	type moment struct {
+		RequestID  string // a client may have chosen it, so it may not be unique
+		OccurredAt time.Time
+	}
+	type event struct {
+		Subject string
+		Type    domain.EventType
+		moment
+	}
+	events, err := statement.All(
+		ctx, s.Pool, "read the events of keys", func(row pgx.CollectableRow) (e event, err error) {
+			err = row.Scan(&e.Subject, &e.Type, &e.RequestID, &e.OccurredAt)
+			return e, err
+		}, eventsOfKeys, o.Shard(), o,
+		[]string{string(domain.KeyCreated), string(domain.KeyRevoked), string(domain.KeyExpiryChanged)}, AuditDepth,
+	)
+	created, ended := map[moment]domain.KeyID{}, map[moment]domain.KeyID{}
+	for _, e := range events {
+		id, err := domain.ParseID[domain.KeyID](e.Subject)
+		if err != nil {
+			return nil, err
+		}
+		if e.Type == domain.KeyCreated {
+			created[e.moment] = id
+		} else {
+			ended[e.moment] = id
+		}
+	}
+	former = map[domain.KeyID]domain.KeyID{}
+	for at, id := range created {
+		if before, ok := ended[at]; ok && before != id {
+			former[id] = before
+		}
+	}
+	return former, err
+}
+
 // History reads up to limit events of an organization after a sequence, as stored in the log, with the texts that they
 // name, for an export. The source has at least the events up to a.Sequence.
 func (s HistoryReader) History(ctx context.Context, a domain.Access, after int64, limit int) ([]audit.Event, error) {
