@@ -142,6 +142,14 @@ func TestConsoleKeys(t *testing.T) {
 	}
 	p.visit(page+"/"+string(keyPath.FindSubmatch(rotated.body)[1])).says(http.StatusOK, "replaces key <a href=\""+own+`">`)
 
+	// No earlier day is possible for a key that ends within the day.
+	today := read().ExpiresAt.UTC().Format(time.DateOnly) == s.Now().UTC().Format(time.DateOnly)
+	if a := p.visit(own); contains(a.body, "expires before the end of the present day") != today ||
+		contains(a.body, `id="expiresAt"`) == today {
+		t.Errorf("the form of the last day: %s", a.body)
+	}
+	p.visit(page+"/"+string(keyPath.FindSubmatch(rotated.body)[1])).says(http.StatusOK, `id="expiresAt"`, ` min="`+s.Now().UTC().Format(time.DateOnly)+`"`)
+
 	p.visit(own+"/revoke").says(http.StatusOK, "401", "cannot be undone", "other")
 	p.press(own + "/revoke").leads(own + "?said=key-revoked")
 	p.visit(own+"?said=key-revoked").says(http.StatusOK, "The key was revoked")

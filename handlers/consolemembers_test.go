@@ -187,7 +187,7 @@ func TestInvitingAgain(t *testing.T) {
 	owner.visit(membersPage).says(http.StatusOK, "invitation expired")
 	owner.visit(path+"/end").says(http.StatusOK, "Withdraw the invitation", "stops working")
 	owner.press(path + "/end").leads(path)
-	owner.visit(path).says(http.StatusOK, "ended for good")
+	owner.visit(path).says(http.StatusOK, "withdrawn before it was accepted")
 
 	// The expired invitation is not left behind; the new one and the destination are, also if they were made with a key.
 	leaver, member := s.added("leaver@example.com", domain.Admin)
@@ -214,6 +214,17 @@ func TestInvitingAgain(t *testing.T) {
 	a := owner.visit(left).says(http.StatusOK, "left behind", "friend@example.com", "https://drop.example/hook")
 	withdraw := regexp.MustCompile(`href="(/en/console/members/usr_[0-9a-z]{26}/end)"`).FindSubmatch(a.body)
 	owner.visit(string(withdraw[1])).says(http.StatusOK, "Withdraw the invitation", "friend@example.com")
+	withdrawn := strings.TrimSuffix(string(withdraw[1]), "/end")
+	owner.press(string(withdraw[1])).leads(withdrawn)
+	for path, words := range map[string]string{
+		withdrawn: "<dd>invitation withdrawn</dd>", strings.TrimPrefix(withdrawn, "/en"): "<dd>invitación retirada</dd>",
+		membersPage: "invitation withdrawn</td>", historyPage: "invitation withdrawn</span>", left: "<dd>ended</dd>",
+	} {
+		owner.visit(path).says(http.StatusOK, words)
+	}
+	if contains(owner.visit(withdrawn).body, "membership has ended") {
+		t.Error("a withdrawn invitation reads as an ended membership")
+	}
 	drop := regexp.MustCompile(`/en/console/webhooks/whk_[0-9a-z]{26}`).Find(a.body)
 	owner.visit(string(drop)).says(
 		http.StatusOK, `<dt>Created by</dt><dd><a href="`+left+`">leaver@example.com</a>`, "https://drop.example/hook",

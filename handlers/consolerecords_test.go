@@ -104,6 +104,13 @@ func TestConsoleRecords(t *testing.T) {
 	} else if contains(shown.body, "/correct") {
 		t.Error("a viewer is offered a corrected version")
 	}
+	viewer.visit(page+"/tlog-proof").says(http.StatusConflict, "This page cannot be shown")
+	s.integrate()
+	viewer.visit(page).says(http.StatusOK, `href="`+page+`/tlog-proof"`, "For auditors")
+	private, _ := proofsOf(first)
+	proof := viewer.visit(page + "/tlog-proof")
+	equal(t, "proof", string(proof.body), string(s.get(private).body))
+	equal(t, "its name", proof.header.Get("Content-Disposition"), `attachment; filename="`+first+`.tlog-proof"`)
 	s.hold()
 	a := viewer.visit(page + "/evidence")
 	equal(t, "evidence", string(a.body), string(s.get(integrity+"/records/"+first+"/evidence").body))
@@ -124,7 +131,7 @@ func TestConsoleRecords(t *testing.T) {
 	if page := find("reserved"); contains(page.body, waits) || contains(page.body, "#waiting") {
 		t.Error("a viewer is led to a page that the role may not see")
 	}
-	for _, path := range []string{"", "/evidence", "/revoke"} {
+	for _, path := range []string{"", "/evidence", "/tlog-proof", "/revoke"} {
 		for _, id := range []string{theirs, "x", reserved} {
 			p.visit(recordsPath + "/" + id + path).says(http.StatusNotFound)
 		}

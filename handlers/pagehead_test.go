@@ -1,6 +1,7 @@
 package handlers_test
 
 import (
+	"cmp"
 	"html"
 	"io"
 	"net/http"
@@ -176,6 +177,25 @@ func TestOtherAddressesLeadToThePage(t *testing.T) {
 		if a := s.reads(nowhere, ""); a.status != http.StatusNotFound {
 			t.Errorf("%s: %d %s", nowhere, a.status, a.header.Get("Location"))
 		}
+	}
+}
+
+// Every page names the operator if the installation has its name, and otherwise says nothing.
+func TestPagesNameTheOperator(t *testing.T) {
+	s := openConsoleWith(t, options{config: func(c *handlers.Config) { c.OperatorName = "Registros <SL>" }})
+	id := s.registered("a", 1, "one")
+	for _, path := range []string{"", "/trust", "/integrity/" + id, "/developers", "/console/sign-in"} {
+		for prefix, words := range map[string]string{"": "Servicio operado por", "/en": "Operated by"} {
+			a := s.page(cmp.Or(prefix+path, "/"))
+			if !contains(a.body, words+" <bdi>Registros &lt;SL&gt;</bdi>") {
+				t.Errorf("%s%s does not name the operator: %d", prefix, path, a.status)
+			}
+		}
+	}
+	s.page("/en/trust").says(http.StatusOK, "<p>Operated by Registros &lt;SL&gt;</p>")
+	s.page("/limits").says(http.StatusOK, "Registros &lt;SL&gt;")
+	if a := open(t, options{}).page("/en/trust"); contains(a.body, "Operated by") {
+		t.Error("a page names an operator without a name")
 	}
 }
 

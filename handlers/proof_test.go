@@ -50,6 +50,7 @@ func TestProof(t *testing.T) {
 	}
 	s.toolRefuses(integrityMCP, s.org.Secret, "integrity_export", body{"publicId": id, "tlogProof": true},
 		domain.InclusionPending)
+	s.page("/en/integrity/"+id).says(http.StatusOK, `href="`+public+`"`, "transparency log proof")
 	trusted := s.pinning(s.integrate().VerifierKey)
 	document := &evidence.Document{SHA256: declaration("secret-document", 1, "one")["sha256"].(string), Size: -1}
 	inclusion := s.proven(id).Inclusion

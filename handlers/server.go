@@ -72,6 +72,7 @@ func assemble(c Config) service {
 	e := edge.New(c.Edge)
 	pages := edge.Must(web.New(web.Config{
 		BaseURL: e.BaseURL, Relationship: c.Relationship, Console: console.Offered(e.BaseURL), Demo: c.Demo,
+		OperatorName: c.OperatorName,
 	}))
 	c.Pages = pages
 	actions := action.New(e, c.Ledger, c.Action)

@@ -234,6 +234,9 @@ func TestTransparencyOff(t *testing.T) {
 			t.Errorf("%s: %v", path, e)
 		}
 	}
+	if a := s.page("/en/integrity/" + id); contains(a.body, "tlog-proof") {
+		t.Error("the page of a record offers a proof that cannot exist")
+	}
 }
 
 // If the tree's tables are locked, evidence lacks its proof, and nothing else changes.

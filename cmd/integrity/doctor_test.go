@@ -77,7 +77,7 @@ func TestDoctor(t *testing.T) {
 	public := []string{"INTEGRITY_BASE_URL=https://ledger.example"}
 	wantFindings(
 		t, examine(t, cli.ExitOK, public, "--data-dir", dir),
-		"warn proxy: the base URL is https but the service speaks http",
+		"warn proxy: the base URL is https but the service speaks http", "warn configuration: no page says who operates",
 	)
 	wantFindings(t,
 		examine(t, cli.ExitOK, append(public, "INTEGRITY_TRUSTED_PROXIES=192.0.2.0/24, ::1"), "--data-dir", dir),

@@ -345,7 +345,7 @@ func (s assembly) handler(closing <-chan struct{}) (http.Handler, error) {
 		},
 		Site: handlers.Site{
 			Manual: manualpages.Pages, Demo: s.asDemo,
-			SecurityContact: s.cfg.SecurityContact,
+			OperatorName: s.cfg.OperatorName, SecurityContact: s.cfg.SecurityContact,
 		},
 	}), nil
 }

@@ -270,6 +270,16 @@ func (s historyPages) happened(ctx context.Context, c *edge.Call, events []query
 	if err != nil {
 		return nil, err
 	}
+	var ended []domain.MemberID
+	for _, e := range events {
+		if id, err := domain.ParseID[domain.MemberID](e.Subject); err == nil && e.Action == domain.MemberChanged {
+			ended = append(ended, id)
+		}
+	}
+	withdrawn, err := s.withdrawn(ctx, c, ended...)
+	if err != nil {
+		return nil, err
+	}
 	gone, err := s.destinations(ctx, c, events, named)
 	return wire.Each(events, func(e query.AuditEvent) web.Happened {
 		actor := e.Actor.String()
@@ -283,6 +293,7 @@ func (s historyPages) happened(ctx context.Context, c *edge.Call, events []query
 		if strings.HasPrefix(h.Action, "member.") {
 			details, _ := e.Details()
 			_ = json.Unmarshal(details, &h.Change) // other members than these are left out
+			h.Withdrawn = withdrawn[h.Target] && h.Change.Status != nil && *h.Change.Status == string(domain.MemberEnded)
 		}
 		if v, ok := versions[e.Subject]; ok {
 			h.TargetName, h.TargetVersion = v.DocumentReference, v.Version

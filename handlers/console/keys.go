@@ -308,9 +308,19 @@ func (s keyPages) keyPage(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return consolePageOf(s.site.Key(web.KeyForm{
-		Console: s.frameOf(r, "key"), Key: key, Typed: key.Name, Ends: lastDay(key.ExpiresAt), MaxName: domain.MaxKeyName,
-	}))
+	return consolePageOf(s.site.Key(s.keyForm(r, key)))
+}
+
+// keyForm returns a key with its forms. A key that expires today cannot be made to end on an earlier day.
+func (s keyPages) keyForm(r *http.Request, key web.Key) web.KeyForm {
+	shown := web.KeyForm{
+		Console: s.frameOf(r, "key"), Key: key, Typed: key.Name, MaxName: domain.MaxKeyName, Least: day(edge.CallOf(r).Start),
+		Most: lastDay(key.ExpiresAt),
+	}
+	if shown.Most >= shown.Least {
+		shown.Ends = shown.Most
+	}
+	return shown
 }
 
 // changedKey changes one field of a key by a form, or explains why the input was refused.
@@ -335,11 +345,8 @@ func (s keyPages) changedKey(r *http.Request, field string) (any, error) {
 	if fields == nil {
 		return nil, err
 	}
-	shown := web.KeyForm{
-		Console: s.frameOf(r, "key"), Key: key, Typed: key.Name, Ends: lastDay(key.ExpiresAt), MaxName: domain.MaxKeyName,
-		Wrong: fields,
-	}
-	shown.Path = web.ConsoleRoot + "/keys/" + key.ID
+	shown := s.keyForm(r, key)
+	shown.Wrong, shown.Path = fields, web.ConsoleRoot+"/keys/"+key.ID
 	if field == "name" {
 		shown.Typed = edge.Form(r).Get(field)
 	} else {

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -69,7 +70,16 @@ func (s memberPages) showMembers(r *http.Request, shown web.Members, failed erro
 	if c.Session.Role == domain.Owner {
 		shown.Prove = s.proveFirst(r, "/members")
 	}
-	shown.All = wire.Each(all, func(m domain.Member) web.Member { return viewMember(c, m) })
+	ended := slices.DeleteFunc(slices.Clone(all), func(m domain.Member) bool { return m.Status != domain.MemberEnded })
+	withdrawn, err := s.withdrawn(r.Context(), c, wire.Each(ended, func(m domain.Member) domain.MemberID { return m.ID })...)
+	if err != nil {
+		return edge.Response{}, err
+	}
+	shown.All = wire.Each(all, func(m domain.Member) web.Member {
+		v := viewMember(c, m)
+		v.Withdrawn = withdrawn[v.ID]
+		return v
+	})
 	list := web.Path(shown.Console.Language, web.ConsoleRoot+"/members")
 	if !after.IsZero() {
 		shown.First = list
@@ -124,6 +134,25 @@ func viewMember(c *edge.Call, m domain.Member) web.Member {
 		view.InvitedUntil, view.Expired = m.InvitedUntil, !c.Start.Before(*m.InvitedUntil)
 	}
 	return view
+}
+
+// withdrawn reports, by id, which ended memberships were invitations that nobody accepted.
+func (s *Console) withdrawn(ctx context.Context, c *edge.Call, ended ...domain.MemberID) (map[string]bool, error) {
+	if len(ended) == 0 {
+		return nil, nil
+	}
+	o := c.Session.Organization
+	invited, err := s.Store.Inviters(ctx, o, ended)
+	if err != nil {
+		return nil, err
+	}
+	joined, err := s.Store.Creators(ctx, o, domain.MemberJoined, slices.Collect(maps.Keys(invited)))
+	withdrawn := map[string]bool{}
+	for id := range invited {
+		_, accepted := joined[id]
+		withdrawn[id] = !accepted
+	}
+	return withdrawn, err
 }
 
 // ownerProved requires a recent proof of identity if an owner is created, changed or ended.
@@ -217,6 +246,13 @@ func (s memberPages) showMember(
 		s.withoutMail(r, &shown.Console, m.Email)
 	}
 	var err error
+	if m.Status == domain.MemberEnded {
+		withdrawn, err := s.withdrawn(r.Context(), c, m.ID)
+		if err != nil {
+			return edge.Response{}, err
+		}
+		shown.Member.Withdrawn = withdrawn[shown.Member.ID]
+	}
 	if shown.ByOwners, shown.LastOwner, err = s.unchangeable(r, m); err != nil {
 		return edge.Response{}, err
 	}

@@ -30,6 +30,7 @@ func (s recordPages) endpoints(both addition) {
 	both(edge.Get, "/records/{publicId}", s.recordPage, see)
 	both(edge.Get, "/records/{publicId}/evidence", s.evidenceFile, see)
 	both(edge.Get, "/records/{publicId}/report", s.report, see)
+	both(edge.Get, "/records/{publicId}/tlog-proof", edge.Do(action.ReadProofNow, s.Proof), see)
 	both(edge.Get, "/records/{publicId}/revoke", s.revokePage, revoke)
 	revoke.Body = edge.BodyLongForm
 	both(edge.Post, "/records/{publicId}/revoke", s.revokeByHand, revoke)
@@ -289,8 +290,8 @@ func (s recordPages) viewRecordPage(r *http.Request, name string, record domain.
 		Console: s.frameOf(r, name), Row: viewRow(record), SHA256: record.SHA256.String(), SizeBytes: record.SizeBytes,
 		MimeType: record.MimeType, GeneratedAt: generated,
 		PreviousVersion: record.PreviousVersion, SupersededBy: record.SupersededByVersion, RevokedAt: record.RevokedAt,
-		Timestamps: len(s.Keys().Trusted.Authorities()) > 0,
-		MayRevoke:  edge.CallOf(r).Session.Role.Allows(domain.IntegrityRevoke), MaxReason: action.MaxReason,
+		Timestamps: len(s.Keys().Trusted.Authorities()) > 0, Log: s.Transparency != nil,
+		MayRevoke: edge.CallOf(r).Session.Role.Allows(domain.IntegrityRevoke), MaxReason: action.MaxReason,
 		MayAdd: edge.CallOf(r).Session.Role.Allows(domain.IntegrityWrite),
 	}
 }

@@ -26,6 +26,8 @@ type Config struct {
 	Manual fs.FS
 	// Demo says that the service is a demo, whose terminal shows a link into the console.
 	Demo bool
+	// OperatorName is the name of the person or company that operates the service. If it is empty, no page names one.
+	OperatorName string
 	// SecurityContact is where to report a vulnerability: URIs separated by commas (RFC 9116). If it is empty, the service
 	// publishes no contact.
 	SecurityContact string

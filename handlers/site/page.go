@@ -198,7 +198,7 @@ func (s *Site) showRecord(ctx context.Context, id domain.PublicID, sum *[32]byte
 	if view.ReceivedAt == nil {
 		return nil
 	}
-	shown.Vouching = web.Vouching(s.Vouchers(ctx, id))
+	shown.Vouching, shown.Log = web.Vouching(s.Vouchers(ctx, id)), s.Transparency != nil
 	return s.showSigned(shown, *view.ReceivedAt, *view.KeyID)
 }
 

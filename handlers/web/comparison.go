@@ -76,6 +76,7 @@ type Comparison struct {
 	FingerprintSHA256 string
 	AliasOf           string // the public id of the record that is kept, if PublicID is a former one
 	Vouching          Vouching
+	Log               bool // the service has a transparency log
 	// Of a certificate, if their publication was authorized.
 	CertifiedTitle, OrganizationName string
 	// Publisher is what the organization of a validated record says about itself.
@@ -125,7 +126,7 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 		Ask, Action, QR      string
 		VerifyPage           string
 		Receipt, ReceiptFile string // empty if there is no public signed file
-		Report               string // likewise
+		Report, Proof        string // likewise
 		Command              string // for offline verification, with the names under which a browser saves the files
 	}{
 		frame: f, Comparison: c, Lines: lines, Shown: shown, MaxFile: MaxFile,
@@ -141,6 +142,9 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	if c.Kind == Record {
 		data.Receipt, data.ReceiptFile = ask+"/receipt", file
 		data.Report = ask + "/report?lang=" + string(c.Language)
+		if c.Log {
+			data.Proof = ask + "/tlog-proof"
+		}
 	}
 	data.Vouched = c.Vouching.line(t.Vouch, c.Language)
 	for _, result := range c.Kind.fileResults() {

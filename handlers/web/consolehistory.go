@@ -32,6 +32,7 @@ type Happened struct {
 	Gone               bool                           // the target is deleted
 	Reason             string                         // of a revocation; may be empty
 	Change             struct{ Role, Status *string } // of a member, after the event
+	Withdrawn          bool                           // the change withdrew an invitation
 	Sequence           int64
 }
 

@@ -151,6 +151,7 @@ type KeyForm struct {
 	Console
 	Key         Key
 	Typed, Ends string // name, and date of its last day
+	Least, Most string // first and last possible date; a key that expires today has none
 	MaxName     int
 	Wrong       map[string]bool
 }

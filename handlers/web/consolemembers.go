@@ -33,6 +33,7 @@ type Member struct {
 	Since        time.Time
 	InvitedUntil *time.Time // nil if the member has joined
 	Expired      bool       // the invitation has
+	Withdrawn    bool       // the membership ended before the invitation was accepted
 	Own          bool       // the membership of the signed-in person
 }
 

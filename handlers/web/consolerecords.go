@@ -65,6 +65,7 @@ type RecordPage struct {
 	MayRevoke, MayAdd             bool
 	ByHand                        bool   // a person registered it in the console
 	Timestamps                    bool   // evidence may include timestamps
+	Log                           bool   // the service has a transparency log
 	YourFile                      bool   // the search was for the record's own hash
 	Link                          string // of the public page, for other people
 	Reason                        string // of a revoked record, if the person may see it; of a revocation as typed

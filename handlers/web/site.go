@@ -52,6 +52,7 @@ type Site struct {
 type Config struct {
 	BaseURL      string                       // of the service
 	Relationship map[evidence.Language]string // the operator's disclosure
+	OperatorName string                       // of the person or company that operates the service; may be empty
 	Console      bool                         // the service has a console
 	Demo         bool                         // the service is a demo, whose terminal shows a link into the console
 }
@@ -117,6 +118,7 @@ type frame struct {
 	Signed      bool   // a page of the console, with its style and cookies
 	Enter       string // the console in this language; may be empty
 	Demo        bool   // the service is a demo
+	OperatedBy  string // the operator's name; may be empty
 }
 
 func (s *Site) newFrame(t *texts, language evidence.Language, title, alternate string) frame {
@@ -125,7 +127,7 @@ func (s *Site) newFrame(t *texts, language evidence.Language, title, alternate s
 		T: t.words, Title: title, Front: front, Home: front, Guides: Path(language, DeveloperRoot), Alternate: alternate,
 		Trust:  Path(language, TrustPath),
 		Switch: alternate,
-		Demo:   s.Demo, BaseURL: s.BaseURL,
+		Demo:   s.Demo, BaseURL: s.BaseURL, OperatedBy: s.OperatorName,
 	}
 	if s.Console {
 		f.Enter = Path(language, ConsoleRoot)

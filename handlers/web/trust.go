@@ -113,6 +113,7 @@ type trustPage struct {
 	view     wire.Independence
 	language evidence.Language
 	baseURL  string
+	operated string // a sentence that names the operator; may be empty
 }
 
 // Trust renders the page that shows what witnesses and timestamp authorities have signed, and all keys.
@@ -122,7 +123,10 @@ func (s *Site) Trust(language evidence.Language, view wire.Independence) ([]byte
 	f.Indexed = true
 	f.publish(t.Trust.Lead)
 	f.stay(language)
-	p := trustPage{t.Trust, view, language, s.BaseURL}
+	p := trustPage{t.Trust, view, language, s.BaseURL, ""}
+	if s.OperatorName != "" {
+		p.operated = t.words["OperatedBy"].(string) + " " + s.OperatorName
+	}
 	sections := []trustSection{p.summary()}
 	if view.State == wire.LogPublished {
 		sections = append(sections, p.checkpoint())
@@ -375,7 +379,11 @@ func (p trustPage) operator() trustSection {
 	if p.language == evidence.Spanish {
 		text = p.view.Relationship.ES
 	}
-	return trustSection{ID: "operator", Title: p.Operator, Paragraphs: []string{text}}
+	section := trustSection{ID: "operator", Title: p.Operator, Paragraphs: []string{text}}
+	if p.operated != "" {
+		section.Paragraphs = []string{p.operated, text}
+	}
+	return section
 }
 
 func (p trustPage) ownWitness() trustSection {

@@ -18,7 +18,7 @@ func newTrustPage(t *testing.T, language evidence.Language, view wire.Independen
 	view.State, view.Checkpoint = wire.LogPublished, &wire.IndependentCheckpoint{
 		TreeSize: 100, SignedAt: "2026-11-29T12:00:00Z",
 	}
-	return trustPage{s.catalogue(language, Record).Trust, view, language, s.BaseURL}
+	return trustPage{s.catalogue(language, Record).Trust, view, language, s.BaseURL, ""}
 }
 
 // TestTrustOfTwoAuthorities: each token has its own size and authority. An old token vouches for no newer checkpoint.

@@ -60,7 +60,7 @@ type Config struct {
 	TrustedProxies, WebhookDeny     []netip.Prefix
 	Resolver                        string
 	RelationshipES, RelationshipEN  string
-	SecurityContact                 string
+	OperatorName, SecurityContact   string
 	InsecureHTTP, WebhookInsecure   bool
 	PublicPerMinute, PagesPerMinute int
 	SMTPURL, MailFrom               string

@@ -312,6 +312,19 @@ func TestOpenSignUpNeedsMail(t *testing.T) {
 	}
 }
 
+// TestOperatorName: the name of the operator is one line that shows nothing else than it says.
+func TestOperatorName(t *testing.T) {
+	for name, valid := range map[string]bool{
+		"": true, "Registros SL": true, strings.Repeat("ñ", 200): true, strings.Repeat("ñ", 201): false, "a\nb": false,
+		"a\u202eb": false,
+	} {
+		cfg, err := load(t, []string{"INTEGRITY_OPERATOR_NAME=" + name})
+		if (err == nil) != valid || valid && cfg.OperatorName != name {
+			t.Errorf("%q: %q, %v", name, cfg.OperatorName, err)
+		}
+	}
+}
+
 // TestLists: a list of servers comes from the variable or from a file, and errors name the setting.
 func TestLists(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "authorities")

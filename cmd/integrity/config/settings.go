@@ -109,6 +109,14 @@ func (c *Config) settings() []Setting {
 			Help: "lowest level to log: debug, info, warn or error"},
 		{Name: "TRUSTED_PROXIES", value: parsed(&c.TrustedProxies, "addresses or networks, separated by commas", networks),
 			Help: "proxies whose X-Forwarded-For is trusted: addresses or networks, separated by commas"},
+		{Name: "OPERATOR_NAME",
+			value: checked(&c.OperatorName, "1 to 200 characters on one line", func(text string) error {
+				if !domain.ValidName(text, maxOperatorName) {
+					return say.Errorf("no name")
+				}
+				return nil
+			}),
+			Help: "name of the person or company that operates the service, shown on its pages; empty shows no name"},
 		{Name: "RELATIONSHIP_ES", value: text(&c.RelationshipES, "a text"),
 			Help: "operator's statement, in Spanish, on its relationship with an origin system"},
 		{Name: "RELATIONSHIP_EN", value: text(&c.RelationshipEN, "a text"),
@@ -278,6 +286,9 @@ func parsed[T any](to *T, expects string, parse func(string) (T, error)) value {
 		return err
 	}}
 }
+
+// maxOperatorName is the largest number of characters of the operator's name.
+const maxOperatorName = 200
 
 // contacts checks contacts as defined in RFC 9116, section 2.5.3.
 func contacts(text string) error {

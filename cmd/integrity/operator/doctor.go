@@ -199,6 +199,12 @@ func (d *doctor) configuration() {
 	} else {
 		d.ok(check, say.Sentencef("base URL %s", d.cfg.BaseURL))
 	}
+	if d.cfg.OperatorName == "" && strings.HasPrefix(d.cfg.BaseURL, "https:") {
+		d.warn(
+			check, say.Sentencef("no page says who operates the service"),
+			say.Sentencef("set INTEGRITY_OPERATOR_NAME to the name of the person or company that does"),
+		)
+	}
 	if _, err := d.cfg.PlanTable(); err != nil {
 		d.fail(check, said(err), say.Sentencef("correct the table of plans"))
 	}
