@@ -244,6 +244,7 @@ func TestInvitingAgain(t *testing.T) {
 		t.Error("there is a form for what cannot be accepted")
 	}
 	writer.press(membersPage, "email", "third@example.com", "role", "viewer").says(http.StatusMethodNotAllowed)
+
 	s.Audit(t)
 }
 

@@ -184,3 +184,22 @@ func TestBackFromAnswersOfForms(t *testing.T) {
 		t.Errorf("on the way back: %s", text)
 	}
 }
+
+// A link that opens on this computer only is not for others, and the page does not ask to pass it on.
+func TestInvitationOfAServiceOnThisComputer(t *testing.T) {
+	t.Parallel()
+	p := openDocuments(t).tab()
+	p.signsIn("")
+	for prefix, words := range map[string]string{"": "Abra aquí este enlace", "/en": "Open this link here"} {
+		p.open(prefix + "/console/members")
+		p.click("#role-viewer")
+		p.do(chromedp.SendKeys(chromedp.CSS("#email"), "here"+strings.Trim(prefix, "/")+"@example.com"+kb.Enter))
+		p.do(chromedp.WaitVisible(chromedp.CSS(".sample code")))
+		text := run(p, chromedp.Text(chromedp.CSS(`section[role="status"]`)))
+		if !strings.Contains(text, words) || strings.Contains(text, "do not send") || strings.Contains(text, "no los envíe") ||
+			strings.Contains(text, "invited person") {
+			t.Errorf("the page of an invitation: %s", text)
+		}
+		p.looks(strings.TrimPrefix(prefix, "/") + "-invitation-here")
+	}
+}

@@ -176,8 +176,9 @@ func (c *Checker) notChecked(s Sums) []say.Sentence {
 	if c.former == nil {
 		not = append(
 			not,
-			say.Sentencef("whether the history was rewritten as a whole, or its end cut off with all that depends on it: that "+
-				"takes a former bundle (--against)"),
+			say.Sentencef("whether the history was rewritten as a whole, or its end cut off with all that depends on it: "+
+				"compare it with a former bundle or exports to locked storage (--against), with the number of events and the "+
+				"digest of an earlier audit, or with checkpoints that witnesses have cosigned (integrity monitor)"),
 		)
 	}
 	return append(not,

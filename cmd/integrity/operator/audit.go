@@ -176,7 +176,9 @@ func (a *app) auditBundle(
 		v.notChecked(
 			"whether the service recorded these %d events: nothing ties a bundle to the signed log, so a person who had it "+
 				"can have removed or changed events and made all hashes anew. Compare the bundle with one that came another way "+
-				"(--against), and records with their evidence", v.Events,
+				"(--against), its number of events and digest with those that the organization knows, and records with their "+
+				"evidence, whose signatures, cosignatures and timestamps verify with keys that you have pinned "+
+				"(integrity verify)", v.Events,
 		)
 	}
 	v.notChecked("the service's tables: a bundle does not contain them")
