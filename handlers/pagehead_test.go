@@ -192,7 +192,7 @@ func TestPagesNameTheOperator(t *testing.T) {
 			}
 		}
 	}
-	s.page("/en/trust").says(http.StatusOK, "<p>Operated by Registros &lt;SL&gt;</p>")
+	s.page("/en/trust").says(http.StatusOK, "<p>The operator of this service is “Registros &lt;SL&gt;”.</p>")
 	s.page("/limits").says(http.StatusOK, "Registros &lt;SL&gt;")
 	if a := open(t, options{}).page("/en/trust"); contains(a.body, "Operated by") {
 		t.Error("a page names an operator without a name")

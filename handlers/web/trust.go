@@ -16,6 +16,7 @@ const TrustPath = "/trust"
 // trustTexts are the texts of that page. A text with a verb of package fmt takes the values that its name says.
 type trustTexts struct {
 	Title, Lead                                               string
+	OperatorNamed                                             string // name
 	Summary, Alone, Off, Empty, Unavailable                   string
 	Checkpoint, CheckpointText, CheckpointHow                 string // size, time
 	Witnesses, NoWitness, NoneCounts, WitnessNote, WitnessHow string
@@ -125,7 +126,7 @@ func (s *Site) Trust(language evidence.Language, view wire.Independence) ([]byte
 	f.stay(language)
 	p := trustPage{t.Trust, view, language, s.BaseURL, ""}
 	if s.OperatorName != "" {
-		p.operated = t.words["OperatedBy"].(string) + " " + s.OperatorName
+		p.operated = fmt.Sprintf(t.Trust.OperatorNamed, s.OperatorName)
 	}
 	sections := []trustSection{p.summary()}
 	if view.State == wire.LogPublished {
