@@ -30,15 +30,26 @@ func (s *service) countSignatures() *atomic.Int64 {
 // holdShard keeps every group of the organization's shard waiting until release is called.
 func (s *service) holdShard() (release func()) {
 	s.t.Helper()
+	release, _ = s.holdRows("SELECT FROM shard_heads WHERE shard = $1 FOR UPDATE", s.org.ID.Shard())
+	return release
+}
+
+// holdRows keeps the locks that a statement takes until release is called. awaited reports whether somebody waits.
+func (s *service) holdRows(sql string, args ...any) (release func(), awaited func() bool) {
+	s.t.Helper()
 	ctx := context.Background()
 	conn, err := pgx.Connect(ctx, s.URL)
 	check(s.t, err)
 	s.t.Cleanup(func() { conn.Close(ctx) })
 	tx, err := conn.Begin(ctx)
 	check(s.t, err)
-	_, err = tx.Exec(ctx, "SELECT FROM shard_heads WHERE shard = $1 FOR UPDATE", s.org.ID.Shard())
+	_, err = tx.Exec(ctx, sql, args...)
 	check(s.t, err)
-	return func() { check(s.t, tx.Rollback(ctx)) }
+	return func() { check(s.t, tx.Rollback(ctx)) }, func() (yes bool) {
+		const waiting = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid)))"
+		check(s.t, tx.QueryRow(ctx, waiting).Scan(&yes))
+		return yes
+	}
 }
 
 // batch is a batch of n declarations of documents whose references begin with a name.

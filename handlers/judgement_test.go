@@ -392,13 +392,7 @@ func TestReadersAreJudged(t *testing.T) {
 		} {
 			n++
 			a := s.actor(fmt.Sprintf("reader%d@example.com", n), domain.Admin)
-			left := func(got answer) (n int) {
-				got.is200()
-				_, err := fmt.Sscanf(got.header.Get("RateLimit"), `"minute";r=%d`, &n)
-				check(t, err)
-				return n
-			}
-			if first, second := left(ask(a.secret)), left(ask(a.secret)); second != first-1 {
+			if first, second := ask(a.secret).left(), ask(a.secret).left(); second != first-1 {
 				t.Errorf("%s: %d requests are left after %d", name, second, first)
 			}
 			change(a)
@@ -427,5 +421,42 @@ func TestReadersAreJudged(t *testing.T) {
 	ask(s.org.Secret).is(http.StatusOK)
 	for range 2 {
 		ask(s.org.Secret).refuses(http.StatusTooManyRequests, domain.RateLimited)
+	}
+}
+
+// left returns how many requests the organization has left in the minute after a successful one.
+func (a answer) left() (n int) {
+	a.t.Helper()
+	_, err := fmt.Sscanf(a.is200().header.Get("RateLimit"), `"minute";r=%d`, &n)
+	check(a.t, err)
+	return n
+}
+
+// A read whose caller gives up while the database does not answer is counted once, by the statement that still runs.
+func TestReaderWhoGivesUp(t *testing.T) {
+	s := open(t, options{})
+	path := integrity + "/records/" + s.registered("known", 1, "known")
+	s.freshMinute()
+	before := s.send(http.MethodGet, path, s.org.Secret, nil).left()
+	release, awaited := s.holdRows("SELECT FROM meters WHERE shard = $1 AND subject = $2 FOR UPDATE", s.org.ID.Shard(), s.org.ID)
+	r := s.request(http.MethodGet, path+"/evidence", s.org.Secret, nil)
+	ctx, giveUp := context.WithCancel(t.Context())
+	gone := make(chan error)
+	go func() {
+		answer, err := s.http.Client().Do(r.WithContext(ctx))
+		if err == nil {
+			answer.Body.Close()
+		}
+		gone <- err
+	}()
+	s.eventually("the judgement waits", awaited)
+	giveUp()
+	if err := <-gone; err == nil {
+		t.Error("the request was answered")
+	}
+	s.logged("/records/{publicId}/evidence")
+	release()
+	if after := s.send(http.MethodGet, path, s.org.Secret, nil).left(); after != before-2 {
+		t.Errorf("%d requests are left after %d", after, before)
 	}
 }

@@ -3,6 +3,7 @@ package edge
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"time"
@@ -168,16 +169,21 @@ func Asked[T any](s *Identity, c *Call, ask func(query.RecordReader) (T, error))
 	var none T
 	records, j := s.Store.Judging(c.name.key, c.name.secret, c.name.client, c.Start)
 	answer, err = ask(records)
-	access, refused := j.Access()
-	if refused != nil {
-		return none, cmp.Or(err, errUnjudged) // settle refuses the key, unless the database did not answer
+	access, given, failed := j.Access()
+	if errors.Is(failed, domain.ErrKeyRefused) {
+		return none, cmp.Or(err, errUnjudged) // settle refuses
 	}
-	c.Access, c.standing = access, judged
+	c.standing = judged // and counted, if the database has answered
+	if !given || failed != nil {
+		return none, cmp.Or(err, failed)
+	}
+	c.Access = access
 	s.accepted(c, access.UsedMinute, access.PerMinute)
 	if access.UsedMinute > access.PerMinute {
 		return none, c.Limits[len(c.Limits)-1].refusal()
 	}
 	if err := Allows(access, c.Scope); err != nil {
+		s.Forget(c)
 		return none, err
 	}
 	return answer, err

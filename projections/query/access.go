@@ -11,6 +11,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/say"
+	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/internal/statement"
@@ -299,10 +300,12 @@ func queueCredentials(to *pgx.Batch, sql string, shard domain.Shard, batch []*cr
 }
 
 // Judgement asks, together with a question, whether a remembered caller may still act, and counts the request in the
-// organization's UTC minute.
+// organization's UTC minute. It comes after the question: it is then never older than the answer, and locks the count
+// only until the commit.
 type Judgement struct {
 	credential
 
+	left   bool // the caller has given up, and the batch may still be writing the answer
 	shared *reader
 }
 
@@ -311,15 +314,16 @@ type Judgement struct {
 func (s RecordReader) Judging(
 	key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time,
 ) (RecordReader, *Judgement) {
-	s.judging = &Judgement{
-		credential{id: key, secret: secretSHA256, client: client, at: now, counted: true, access: domain.Access{Key: key}},
-		s.reader,
-	}
+	s.judging = &Judgement{shared: s.reader, credential: credential{
+		id: key, secret: secretSHA256, client: client, at: now, counted: true, access: domain.Access{Key: key},
+	}}
 	return s, s.judging
 }
 
-// queueJudgements adds the statement of all judgements that are not nil.
-func queueJudgements(to *pgx.Batch, shard domain.Shard, all []*Judgement) {
+// sendJudged sends statements together with the judgements that are not nil.
+func sendJudged(
+	ctx context.Context, to eventstore.Database, what string, b *pgx.Batch, shard domain.Shard, all []*Judgement,
+) error {
 	var batch []*credential
 	for _, j := range all {
 		if j != nil {
@@ -327,12 +331,31 @@ func queueJudgements(to *pgx.Batch, shard domain.Shard, all []*Judgement) {
 		}
 	}
 	if len(batch) > 0 {
-		queueCredentials(to, authenticateKeys, shard, batch)
+		queueCredentials(b, authenticateKeys, shard, batch)
+	}
+	err := statement.Together(ctx, to, what, b)
+	for _, c := range batch {
+		c.err = err
+	}
+	return err
+}
+
+// giveUp records that nobody waits for the answer.
+func (j *Judgement) giveUp() {
+	if j != nil {
+		j.left = true
 	}
 }
 
-// Access is what Authenticate returns. Call it only after the question was answered.
-func (j *Judgement) Access() (domain.Access, error) { return j.shared.accessOf(&j.credential) }
+// Access is what Authenticate returns. given is false if the caller of the question has given up. The request may be
+// counted then.
+func (j *Judgement) Access() (access domain.Access, given bool, err error) {
+	if j.left {
+		return domain.Access{}, false, nil
+	}
+	access, err = j.shared.accessOf(&j.credential)
+	return access, true, err
+}
 
 var countMinute = cluster.SQL(`INSERT INTO {meters} AS meters (shard, subject, minute, used) VALUES ($1, $2, $3, $4)
 	ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + $4

@@ -108,6 +108,7 @@ func (s RecordReader) askRecord(
 		} else if err := questions.Ask(ctx, shard, q, func(shard domain.Shard, batch []*recordQuestion) {
 			answer(context.Background(), s.Pool, shard, batch) // for callers of their own
 		}); err != nil {
+			asked.judging.giveUp()
 			return domain.Record{}, statement.Failed("read records", err)
 		}
 		switch {
@@ -137,7 +138,6 @@ func answerRecordsBy(
 	ctx context.Context, from eventstore.Database, shard domain.Shard, batch []*recordQuestion, sql string, names ...any,
 ) {
 	b := &pgx.Batch{}
-	queueJudgements(b, shard, statement.Column(batch, func(q *recordQuestion) *Judgement { return q.judging }))
 	b.Queue(sql, append([]any{
 		shard, statement.Column(batch, func(q *recordQuestion) domain.OrganizationID { return q.access.Organization }),
 		statement.Column(batch, func(q *recordQuestion) *domain.KeyID { return needsGrant(q.access) }),
@@ -152,7 +152,8 @@ func answerRecordsBy(
 		})
 		return err
 	})
-	err := statement.Together(ctx, from, "read records", b)
+	err := sendJudged(ctx, from, "read records", b, shard,
+		statement.Column(batch, func(q *recordQuestion) *Judgement { return q.judging }))
 	for _, q := range batch {
 		q.err = err
 	}
@@ -332,6 +333,9 @@ func (s RecordReader) registration(
 	asking := s.evidence.Ask(ctx, a.Organization.Shard(), q, func(shard domain.Shard, batch []*evidenceQuestion) {
 		s.readEvidence(context.Background(), shard, batch) // for callers of their own
 	})
+	if asking != nil {
+		j.giveUp()
+	}
 	e, err := q.answer(asking, domain.ErrUnknownRecord)
 	if err == nil {
 		e.Record, _ = domain.ReadSignedRecord(e.Event.Data)
@@ -496,7 +500,6 @@ func answerBatch(
 	targets := append([]any{&place, &e.Event.Data, &i.Version, &i.RevokedAt, &d.Highest, &e.Pending, &e.Released}, more(&e)...)
 	ids := statement.Column(batch, func(q *evidenceQuestion) domain.PublicID { return q.id })
 	b := &pgx.Batch{}
-	queueJudgements(b, shard, statement.Column(batch, func(q *evidenceQuestion) *Judgement { return q.judging }))
 	b.Queue(sql, append([]any{shard, ids}, args...)...).Query(func(rows pgx.Rows) error {
 		_, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (struct{}, error) {
 			e, i = Evidence{}, domain.Version{Document: &d}
@@ -510,7 +513,8 @@ func answerBatch(
 		})
 		return err
 	})
-	err := statement.Together(ctx, from, "read evidence", b)
+	err := sendJudged(ctx, from, "read evidence", b, shard,
+		statement.Column(batch, func(q *evidenceQuestion) *Judgement { return q.judging }))
 	for _, q := range batch {
 		q.err = err
 	}
