@@ -273,6 +273,14 @@ func TestConsoleRefusesRegistrations(t *testing.T) {
 		}
 	}
 
+	// The address of a declaration registers nothing, and shows only what the form would accept.
+	p.visit(declare).leads(toFile)
+	p.visit(declare + "?companyReference=company-1&documentReference=d%00").says(http.StatusUnprocessableEntity)
+	p.visit(declare+"?companyReference=company-1&documentReference=d&source=console&version=1&sha256="+hash("x")+
+		"&sizeBytes=many&mimeType=text/plain&generatedAt=2026-11-29T10:00:00Z").says(
+		http.StatusUnprocessableEntity, "size of the file", `value="`+hash("x")+`"`,
+	)
+
 	// A closed company is offered no more, and takes only what was reserved before.
 	page := p.press(reserve, "companyReference", "company-1", "documentReference", "before").header.Get("Location")
 	company := must(s.service, &domain.CreateCompany{Origin: s.org.Operator(), Reference: "company-1"}).Outcome

@@ -146,9 +146,9 @@ func TestBackFromAnswersOfForms(t *testing.T) {
 	w := openDocuments(t)
 	p := w.tab()
 	p.signsIn("")
-	back := func(to string) { // the browser may restore the page, of which chromedp does not hear
-		eval[bool](p, "history.back() ?? true")
-		p.until("document.querySelector(" + strconv.Quote(to) + ") !== null")
+	back := func(to chromedp.CSS) {
+		eval[bool](p, "setTimeout(() => history.back()) > 0") // the page may not go while it is asked
+		p.do(chromedp.WaitVisible(to))
 	}
 	for path, page := range map[string]string{
 		"/records/new/reservation": "register-reserve", "/records/new/file": "register-file", "/companies": "companies",
@@ -157,12 +157,12 @@ func TestBackFromAnswersOfForms(t *testing.T) {
 		p.open("/en/console" + path)
 		p.on(page)
 		eval[bool](p, `(f => { f.noValidate = true; for (const i of f.querySelectorAll("input:not([type=hidden])"))
-			i.value = i.type === "text" ? " " : ""; HTMLFormElement.prototype.submit.call(f); return true
+			i.value = i.type === "text" ? " " : ""; return setTimeout(() => HTMLFormElement.prototype.submit.call(f)) > 0
 		})(document.querySelector("main form[method=post]"))`)
 		p.do(chromedp.WaitVisible(chromedp.CSS(`main[data-answers][data-page="` + page + `"]`)))
 		p.click(`nav.side a[href$="/security"]`)
 		p.on("security")
-		back(`main:not([data-answers])[data-page="` + page + `"]`)
+		back(chromedp.CSS(`main:not([data-answers])[data-page="` + page + `"]`))
 	}
 	// The declaration is there again with the name of its file, before and after it is registered.
 	p.open("/en/console/records/new/file")
@@ -176,8 +176,8 @@ func TestBackFromAnswersOfForms(t *testing.T) {
 	p.do(chromedp.WaitVisible(chromedp.CSS("[data-hashed]")))
 	const named = `main[data-page="register-confirm"] [data-file-name]:not([hidden])`
 	back(named)
-	eval[bool](p, `document.querySelector("#declares ~ form button").click() ?? true`)
-	p.until(`document.querySelector('main[data-page="record-link"]') !== null`)
+	p.click("#declares ~ form button")
+	p.on("record-link")
 	back(named)
 	if text := eval[string](p, `document.querySelector("main").innerText`); !strings.Contains(text, "chosen.txt") ||
 		!strings.Contains(text, hash("one")) {

@@ -71,7 +71,9 @@ func (s memberPages) showMembers(r *http.Request, shown web.Members, failed erro
 		shown.Prove = s.proveFirst(r, "/members")
 	}
 	ended := slices.DeleteFunc(slices.Clone(all), func(m domain.Member) bool { return m.Status != domain.MemberEnded })
-	withdrawn, err := s.withdrawn(r.Context(), c, wire.Each(ended, func(m domain.Member) domain.MemberID { return m.ID })...)
+	withdrawn, err := s.withdrawn(
+		r.Context(), c, wire.Each(ended, func(m domain.Member) domain.MemberID { return m.ID })...,
+	)
 	if err != nil {
 		return edge.Response{}, err
 	}

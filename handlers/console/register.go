@@ -219,7 +219,8 @@ func (s registerPages) reserveByForm(r *http.Request) (any, error) {
 	return onward(r, "/records/"+made.PublicID+"/file"), nil
 }
 
-// filePage asks for a finished file and its references. The query fills the form in again after a declaration was shown.
+// filePage asks for a finished file and its references. The query fills the form in again after a declaration was
+// shown.
 func (s registerPages) filePage(r *http.Request) (any, error) {
 	return s.showForm(r, "register-file", typed(r.URL.Query()), nil)
 }
@@ -241,8 +242,9 @@ func (s registerPages) correctPage(r *http.Request) (any, error) {
 	return consolePageOf(s.site.RegisterForm(shown))
 }
 
-// confirmByForm leads to the page of the declaration. The page has an address of its own, so that the browser's Back does
-// not have to send the form again. The query holds the hash and the references, and the log of requests holds no query.
+// confirmByForm leads to the page of the declaration. The page has an address of its own, so that the browser's Back
+// does not have to send the form again. The query holds the hash and the references, and the log of requests holds no
+// query.
 func (s registerPages) confirmByForm(r *http.Request) (any, error) {
 	form, err := s.completed(r)
 	if err != nil {

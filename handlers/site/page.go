@@ -113,8 +113,8 @@ func (s *Site) verifyPage(r *http.Request) (any, error) {
 }
 
 // comparisonPage is the page behind a public link. It compares nothing that a query or a form of another site names, so
-// that no link can lead a person to a prepared result. It compares a hash only if a person pasted it into the form, and then the result
-// does not claim that a file was compared.
+// that no link can lead a person to a prepared result. It compares a hash only if a person pasted it into the form, and
+// then the result does not claim that a file was compared.
 func (s *Site) comparisonPage(kind web.Kind) edge.Handler {
 	return func(r *http.Request) (any, error) {
 		if resp, other := inReadersLanguage(r); other {

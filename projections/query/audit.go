@@ -275,7 +275,8 @@ var eventsOfKeys = cluster.SQL(`SELECT subject, type, request_id, occurred_at FR
 	ORDER BY sequence DESC LIMIT $4`)
 
 // Rotations reads which key each successor has replaced, as far as the newest events of keys say. A rotation creates a
-// key and ends another one in the same request and moment. It is not found if the former key would have ended sooner by itself.
+// key and ends another one in the same request and moment. It is not found if the former key would have ended sooner by
+// itself.
 func (s HistoryReader) Rotations(
 	ctx context.Context, o domain.OrganizationID,
 ) (former map[domain.KeyID]domain.KeyID, err error) {

@@ -341,7 +341,13 @@ func (s RecordReader) ReservedVersion(
 }
 
 // versionsNamed reads versions of an organization by their public ids.
-var versionsNamed = cluster.SQL(reservedColumns + ` AND v.public_id = ANY($3)`)
+var versionsNamed = cluster.SQL(`SELECT c.reference, d.source, d.reference, v.version, v.public_id, v.record_id, v.received_at, v.expires_at,
+		coalesce(v.released_at = v.expires_at, false)
+	FROM unnest($3::uuid[]) AS n(id)
+	JOIN LATERAL (SELECT document_id, version, public_id, record_id, received_at, expires_at, released_at
+		FROM {versions} WHERE shard = $1 AND public_id = n.id AND organization_id = $2 OFFSET 0) v ON true
+	JOIN LATERAL (SELECT company_id, source, reference FROM {documents} WHERE shard = $1 AND document_id = v.document_id OFFSET 0) d ON true
+	JOIN LATERAL (SELECT reference FROM {companies} WHERE shard = $1 AND company_id = d.company_id OFFSET 0) c ON true`)
 
 // VersionsNamed reads, for a signed-in member, the versions with these ids, reserved or registered, of any company. Ids
 // that are not versions of the organization are left out.

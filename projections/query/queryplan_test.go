@@ -115,7 +115,8 @@ func TestConsoleLooksUpKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"sources": sourcesOf, "referenced": referenced, "versions_named": versionsNamed,
+		"sources": sourcesOf, "referenced": referenced,
+		"versions_named": versionsNamed, "events_of_keys": eventsOfKeys,
 		"company": findGrantedCompany(domain.Access{Console: true}),
 		"never":   "SELECT document_id FROM documents WHERE shard = $1 AND source = $2",
 	} {

@@ -497,7 +497,9 @@ func answerBatch(
 	var e Evidence
 	var d domain.Document
 	var i domain.Version
-	targets := append([]any{&place, &e.Event.Data, &i.Version, &i.RevokedAt, &d.Highest, &e.Pending, &e.Released}, more(&e)...)
+	targets := append([]any{
+		&place, &e.Event.Data, &i.Version, &i.RevokedAt, &d.Highest, &e.Pending, &e.Released,
+	}, more(&e)...)
 	ids := statement.Column(batch, func(q *evidenceQuestion) domain.PublicID { return q.id })
 	b := &pgx.Batch{}
 	b.Queue(sql, append([]any{shard, ids}, args...)...).Query(func(rows pgx.Rows) error {
