@@ -3,7 +3,6 @@ package handlers_test
 import (
 	"bytes"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
