@@ -42,9 +42,11 @@ lint: ## The whole tree, and the OpenAPI documents where npm is.
 	.ci/prose
 	.ci/lint-contract
 
-bench: ensure build ## The benchmark. ARGS='--help' lists what it can measure.
+# The peers are a module of their own, which nothing else downloads.
+bench: ensure build ## The benchmark. ARGS='--help' lists what it can measure; PEERS=1 measures immudb and Tessera beside the service.
 	go -C cmd/lab build $(VCS) -o ../../bin/ ./bench
-	bin/bench $(ARGS)
+	$(if $(PEERS),mkdir -p bin/peers && GOWORK=off go -C cmd/lab/peers build $(VCS) -o ../../../bin/peers/ . github.com/codenotary/immudb/cmd/immudb)
+	bin/bench $(if $(PEERS),--peers=bin/peers) $(ARGS)
 
 fuzz: ensure ## Every fuzz target of the tree, FUZZTIME each.
 	.ci/fuzz

@@ -33,7 +33,9 @@ type Config struct {
 	Duration time.Duration // of one contender's round
 	Rounds   int
 	// Only measures only the contenders whose names it matches; nil: all, and everything else.
-	Only   *regexp.Regexp
+	Only *regexp.Regexp
+	// Peers is the directory of the programs that measure immudb and Tessera; empty: do not measure them.
+	Peers  string
 	Quick  bool  // prepare less, and skip the checkpoint cycle
 	Growth int64 // number of records at which to compare the cost with 50,000 records; 0: skip. Not with Quick
 	// Soak, if set, replaces all other measurements.
@@ -360,7 +362,9 @@ func (r *run) measureOne(
 	}
 	round.CPU = after.per(round.Done, before)
 	now, err := r.readWAL(ctx)
-	round.WAL = int((now.bytes - wrote.bytes) / max(1, round.Done))
+	if !c.foreign {
+		round.WAL = int((now.bytes - wrote.bytes) / max(1, round.Done))
+	}
 	return round, err
 }
 

@@ -73,12 +73,15 @@ type contender struct {
 	weight  int // for a ledger: the maximum number of commands in a transaction; 0: the default
 
 	service *child
-	method  string
-	fill    func(*caller) // writes the next request's path, query and body
-	want    int           // expected status
-	mark    string        // text that the answer contains once per unit; empty: one unit, and no check
-	units   int           // of an answer; 0: one
-	seen    func(answer []byte)
+	// generator creates the load in a process of its own, for measure; nil: this process or a child that has ended does
+	generator *child
+	foreign   bool // works without PostgreSQL, whose processor time and WAL are not counted
+	method    string
+	fill      func(*caller) // writes the next request's path, query and body
+	want      int           // expected status
+	mark      string        // text that the answer contains once per unit; empty: one unit, and no check
+	units     int           // of an answer; 0: one
+	seen      func(answer []byte)
 }
 
 func (c *contender) round(ctx context.Context, duration time.Duration) (Round, error) {
@@ -188,8 +191,14 @@ func (r *run) contenders(ctx context.Context) ([]*contender, error) {
 			return pageSize, err
 		}},
 	}
+	others, err := r.peers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list = append(list, others...)
 	for _, c := range list {
 		switch {
+		case c.measure != nil:
 		case c.service != nil:
 			c.call = c.overHTTP()
 		case c.ledger:
@@ -345,14 +354,8 @@ var (
 // hashed or answered. Every round starts with the same rows, without dead rows, and after a checkpoint.
 func (r *run) ceiling(ctx context.Context) (*contender, error) {
 	c := &contender{name: ceiling, workers: min(sixteen, 4*runtime.NumCPU()), unit: registrations}
-	if r.Server == nil {
-		c.missing = ownServerOnly
-		return c, nil
-	}
-	program := r.Server.Program("pgbench")
-	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
-		c.missing = "pgbench is not installed beside PostgreSQL (Debian: it is part of postgresql-contrib or of the " +
-			"server package)"
+	program, missing := r.pgbenchProgram()
+	if c.missing = missing; missing != "" {
 		return c, nil
 	}
 	// One organization per shard. The database is dropped with the server
@@ -387,24 +390,35 @@ func (r *run) ceiling(ctx context.Context) (*contender, error) {
 	rounds := 0
 	c.measure = func(ctx context.Context, workers int, duration time.Duration) (Round, error) {
 		rounds++
-		// Every round counts from a different start. pgbench measures in whole seconds.
-		seconds := max(1, int((duration+time.Second/2)/time.Second))
-		for {
-			cmd := exec.CommandContext(ctx, program, "-n", "-M", "prepared", "-c", strconv.Itoa(workers), "-j", strconv.Itoa(runtime.NumCPU()), "-T", strconv.Itoa(seconds), //nolint:gosec // PostgreSQL's own pgbench
-				"-D", fmt.Sprintf("n=%d000000000", rounds), "-f", path, l.url)
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				return Round{}, errors.Join(ctx.Err(), fmt.Errorf("pgbench: %w: %.1000s", err, out))
-			}
-			if seconds < 60 && strings.Contains(string(out), "actually processed: 0\n") {
-				// the machine was too busy for a single transaction
-				seconds *= 4
-				continue
-			}
-			return readPgbench(string(out))
+		// Every round counts from a different start.
+		out, err := pgbench(ctx, program, workers, duration, "-D", fmt.Sprintf("n=%d000000000", rounds), "-f", path, l.url)
+		if err != nil {
+			return Round{}, err
 		}
+		round, err := readPgbench(out)
+		round.PerSecond, round.Done = round.PerSecond*ceilingRows, round.Done*ceilingRows
+		return round, err
 	}
 	return c, nil
+}
+
+// pgbench runs the program, which measures in whole seconds, and returns its output.
+func pgbench(
+	ctx context.Context, program string, workers int, duration time.Duration, args ...string,
+) (string, error) {
+	seconds := max(1, int((duration+time.Second/2)/time.Second))
+	for {
+		cmd := exec.CommandContext(ctx, program, append([]string{"-n", "-M", "prepared", "-c", strconv.Itoa(workers), //nolint:gosec // PostgreSQL's own pgbench
+			"-j", strconv.Itoa(runtime.NumCPU()), "-T", strconv.Itoa(seconds)}, args...)...)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			return "", errors.Join(ctx.Err(), fmt.Errorf("pgbench: %w: %.1000s", err, out))
+		}
+		if seconds >= 60 || !strings.Contains(string(out), "actually processed: 0\n") {
+			return string(out), nil
+		}
+		seconds *= 4 // the machine was too busy for a single transaction
+	}
 }
 
 var pgbenchResult = regexp.MustCompile(`(?s)number of transactions actually processed: (\d+).*\ntps = ([0-9.]+)`)
@@ -416,7 +430,20 @@ func readPgbench(out string) (Round, error) {
 	}
 	transactions, _ := strconv.ParseInt(found[1], 10, 64) // digits only
 	perSecond, err := strconv.ParseFloat(found[2], 64)
-	return Round{PerSecond: perSecond * ceilingRows, Done: transactions * ceilingRows}, err
+	return Round{PerSecond: perSecond, Done: transactions}, err
+}
+
+// pgbenchProgram returns the program's path, or why it cannot be used.
+func (r *run) pgbenchProgram() (program, missing string) {
+	if r.Server == nil {
+		return "", ownServerOnly
+	}
+	program = r.Server.Program("pgbench")
+	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
+		return "", "pgbench is not installed beside PostgreSQL (Debian: it is part of postgresql-contrib or of the server " +
+			"package)"
+	}
+	return program, ""
 }
 
 // ceilingInsert builds the statement that copies a table's samples, with new keys and hashes. IDs are in time order,

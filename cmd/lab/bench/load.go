@@ -82,15 +82,18 @@ func (l load) until(ctx context.Context, end <-chan struct{}) (Round, error) {
 	if err := errors.Join(group.Wait(), ctx.Err()); err != nil {
 		return Round{}, err
 	}
-	elapsed := time.Since(start)
-	all := slices.Concat(latencies...)
-	if len(all) == 0 {
+	return summary(slices.Concat(latencies...), done.Load(), time.Since(start))
+}
+
+// summary returns the round of the calls with these latencies, which it sorts.
+func summary(latencies []time.Duration, done int64, elapsed time.Duration) (Round, error) {
+	if len(latencies) == 0 {
 		return Round{}, fmt.Errorf("no call was answered in %s", elapsed)
 	}
-	slices.Sort(all)
+	slices.Sort(latencies)
 	return Round{
-		PerSecond: float64(done.Load()) / elapsed.Seconds(), P50: percentile(all, 50), P99: percentile(all, 99),
-		Longest: all[len(all)-1], Done: done.Load(),
+		PerSecond: float64(done) / elapsed.Seconds(), P50: percentile(latencies, 50), P99: percentile(latencies, 99),
+		Longest: latencies[len(latencies)-1], Done: done,
 	}, nil
 }
 

@@ -92,13 +92,16 @@ func residentPeak(pid int) (uint64, error) {
 
 // cpu returns the processor time spent so far by the processes that do a contender's work.
 func (r *run) cpu(c *contender) (spent CPU, err error) {
-	if r.Server != nil {
+	if r.Server != nil && !c.foreign {
 		if spent.PostgreSQL, err = treeCPU(r.Server.PID()); err != nil {
 			return spent, err
 		}
 	}
 	own, waited, _, err := spentBy(os.Getpid())
+	var spentErr error
 	switch {
+	case c.generator != nil:
+		spent.Load, _, _, spentErr = spentBy(c.generator.cmd.Process.Pid)
 	case c.measure != nil:
 		spent.Load = waited
 	case c.ledger:
@@ -106,7 +109,7 @@ func (r *run) cpu(c *contender) (spent CPU, err error) {
 	default:
 		spent.Load = own
 	}
-	if err == nil && c.service != nil {
+	if err = errors.Join(err, spentErr); err == nil && c.service != nil {
 		spent.Service, _, _, err = spentBy(c.service.cmd.Process.Pid)
 	}
 	return spent, err

@@ -63,6 +63,7 @@ func command(a *cli.App) *cobra.Command {
 			config.Rounds = 1
 		}
 		alone := !config.Quick && config.Soak == 0
+		chosen := only != "" || config.Peers != ""
 		switch {
 		case seconds < 0.1 || seconds > 3600:
 			return errors.New("--seconds must be a number from 0.1 to 3600")
@@ -81,11 +82,20 @@ func command(a *cli.App) *cobra.Command {
 			return errors.New("--import must be at least 1000 declarations (--import=N)")
 		case len(config.Origins) > 0 && !config.Outbox:
 			return errors.New("--origin must be used with --outbox")
-		case only != "" && config.Soak != 0, several(only != "", config.Flood, config.Outbox, config.Import != 0,
-			!alone && only == "" || config.Growth != 0 || config.Rebuild != 0):
-			return errors.New("--flood, --outbox, --import and --only must be used alone (--only also with --quick)")
+		case chosen && config.Soak != 0, several(chosen, config.Flood, config.Outbox, config.Import != 0,
+			!alone && !chosen || config.Growth != 0 || config.Rebuild != 0):
+			return errors.New("--flood, --outbox, --import, --only and --peers must be used alone (--only and --peers also " +
+				"with each other and with --quick)")
+		case config.Peers != "" && seconds > longestPeers:
+			return fmt.Errorf("--seconds must be at most %d with --peers", longestPeers)
 		case config.Soak == 0 && c.Flags().Changed("c"):
 			return errors.New("--c must be used with --duration")
+		}
+		if config.Peers != "" {
+			config.Peers, config.Only = keyfiles.Absolute(config.Peers), besidePeers
+			if err := checkPeers(config.Peers); err != nil {
+				return err
+			}
 		}
 		if only != "" {
 			pattern, err := regexp.Compile(only)
@@ -118,6 +128,9 @@ func command(a *cli.App) *cobra.Command {
 	f.BoolVar(&config.Quick, "quick", false, "one short round and no checkpoint cycle: about two minutes")
 	f.Float64Var(&seconds, "seconds", 4, "length of each measurement")
 	f.StringVar(&only, "only", "", "measure only the contenders whose names match this regular expression")
+	f.StringVar(&config.Peers, "peers", "",
+		"measure immudb, Tessera and a plain table beside the service: the directory of the peers' programs, "+
+			"which make bench PEERS=1 builds and names")
 	f.IntVar(&config.Rounds, "rounds", 3, "rounds, in each of which every contender has its turn")
 	f.Int64Var(&config.Growth, "growth", 0,
 		"also compare the cost of a registration at 50,000 records with that at this number of records "+

@@ -44,6 +44,7 @@ const (
 	verdictMoonshot = "moonshot"
 	verdictReached  = "reached"
 	verdictMissed   = "missed"
+	verdictNone     = "no target"
 	notMeasured     = "not measured"
 	cpuUnknown      = "the processor time of the database is not known"
 )
@@ -59,7 +60,7 @@ type measurement struct {
 type goal struct {
 	name, unit       string
 	least            bool
-	target, moonshot float64 // moonshot 0: no moonshot
+	target, moonshot float64 // 0: none
 	measure          func(*run) measurement
 }
 
@@ -122,6 +123,10 @@ func (g goal) judge(m measurement) Target {
 		return t
 	}
 	t.Value, t.Note, t.Verdict = &m.value, m.note, verdictMissed
+	if t.Target == 0 {
+		t.Verdict = verdictNone
+		return t
+	}
 	better := func(than float64) bool { return g.least && m.value >= than || !g.least && m.value <= than }
 	switch {
 	case t.Moonshot != 0 && better(t.Moonshot):
@@ -208,9 +213,21 @@ func ratio(of, to string) func(*run) measurement {
 	}
 }
 
+// byClock is ratio, judged by the wall-clock time.
+func byClock(of, to string) func(*run) measurement {
+	return func(r *run) measurement {
+		m := ratio(of, to)(r)
+		if m.wall > 0 {
+			m.value, m.missing = m.wall, ""
+			m.note = strings.TrimPrefix(m.note+"; by the clock", "; ")
+		}
+		return m
+	}
+}
+
 // targets returns the goals that apply to this run.
 func (r *run) targets() (list []Target) {
-	for _, g := range slices.Concat(goals, outboxGoals()) {
+	for _, g := range slices.Concat(goals, outboxGoals(), r.peerGoals()) {
 		m, tried := r.measured[g.name]
 		if g.measure != nil {
 			m = g.measure(r)
@@ -303,7 +320,7 @@ func (r Result) Table() string {
 				value = t.quantity(*t.Value)
 			}
 			row(t.Name, value, known(t.WallRatio, t.quantity(t.WallRatio)), known(t.CPURatio, t.quantity(t.CPURatio)),
-				t.bound()+t.quantity(t.Target), known(t.Moonshot, t.bound()+t.quantity(t.Moonshot)), t.Verdict)
+				known(t.Target, t.bound()+t.quantity(t.Target)), known(t.Moonshot, t.bound()+t.quantity(t.Moonshot)), t.Verdict)
 		}
 	})
 	b.WriteByte('\n')

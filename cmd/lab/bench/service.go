@@ -38,6 +38,16 @@ func (r *run) start(ctx context.Context, name, program string, environ []string,
 	if err != nil {
 		return nil, err
 	}
+	return r.startAt(ctx, address, name, program, environ, append(args, "--listen", address), func() error {
+		_, err := fetch(ctx, "http://"+address+"/readyz")
+		return err
+	})
+}
+
+// startAt is start for a program that is told its address in args, and is ready when ready returns no error.
+func (r *run) startAt(
+	ctx context.Context, address, name, program string, environ, args []string, ready func() error,
+) (*child, error) {
 	c := &child{name: name, base: "http://" + address, log: filepath.Join(r.Dir, name+".log"), exited: make(chan struct{})}
 	logFile, err := os.OpenFile(c.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -45,7 +55,7 @@ func (r *run) start(ctx context.Context, name, program string, environ []string,
 	}
 	defer logFile.Close()
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	c.end, c.cmd = end, exec.CommandContext(life, program, append(args, "--listen", address)...) //nolint:gosec // ours
+	c.end, c.cmd = end, exec.CommandContext(life, program, args...) //nolint:gosec // ours
 	c.cmd.Dir, c.cmd.Env, c.cmd.Stderr = r.Dir, append(foreignEnviron(), environ...), logFile
 	c.cmd.Cancel, c.cmd.WaitDelay = func() error { return c.cmd.Process.Signal(syscall.SIGTERM) }, 45*time.Second
 	// A separate process group: ^C at the terminal is for us. The kernel ends the process with the thread that forked it,
@@ -66,8 +76,7 @@ func (r *run) start(ctx context.Context, name, program string, environ []string,
 		case <-c.exited:
 			return false, errors.New("it ended")
 		default:
-			_, err := fetch(ctx, c.base+"/readyz")
-			return err == nil, nil
+			return ready() == nil, nil
 		}
 	}); err != nil {
 		return nil, fmt.Errorf("%s is not ready: %w: %s", name, err, c.lastWords())
