@@ -287,6 +287,7 @@ func TestBenchFlags(t *testing.T) {
 		{"--seconds", "0"}, {"--rounds", "0"}, {"--c", "8"}, {"--growth=10"}, {"--growth", "--quick"}, {"--rebuild=10"},
 		{"--rebuild", "--duration", "1m"}, {"--duration", "1ms"}, {"--c", "0", "--duration", "1m"}, {"--flood", "--quick"},
 		{"--outbox", "--flood"}, {"--import", "--outbox"}, {"--import=10"}, {"--origin", "sqlite:origin.db"}, {"now"},
+		{"--peers", "nowhere"}, {"--peers", ".", "--flood"}, {"--peers", ".", "--seconds", "60"},
 	} {
 		r := bench(t, nil, args...)
 		if r.code != cli.ExitFailed || !strings.Contains(r.errs, "must be") && !strings.Contains(r.errs, "must read") {

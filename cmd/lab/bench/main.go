@@ -44,6 +44,9 @@ INTEGRITY_DATABASE_URL names an empty database to use instead, such as that of a
 the ledger is then distributed. The benchmark refuses a database that is not empty. It leaves its rows there: drop the
 database afterwards.
 
+With --peers it measures immudb and Tessera beside the service, in the same rounds and nothing else. Their ratios have
+targets by the clock.
+
 Exit codes: 0 measured and verified, even if a target was missed; 2 the run failed, or what was written is wrong.`
 
 func command(a *cli.App) *cobra.Command {

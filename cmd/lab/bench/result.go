@@ -165,12 +165,12 @@ func serves(f *Figure) measurement {
 	return m
 }
 
-// lacking says why a contender has no figure. For a run without contenders it returns no reason.
-func lacking(name string, f *Figure) (m measurement) {
-	if f != nil {
-		m.missing = name + ": " + f.NotMeasured
+// lacking says why a contender has no figure.
+func lacking(name string, f *Figure) measurement {
+	if f == nil {
+		return measurement{missing: name + ": " + notChosen}
 	}
-	return m
+	return measurement{missing: name + ": " + f.NotMeasured}
 }
 
 // ratio compares how much of one contender's work and of another's can be done in the same processor time, which is
@@ -181,7 +181,7 @@ func ratio(of, to string) func(*run) measurement {
 		if a == nil || a.NotMeasured != "" {
 			return lacking(of, a)
 		}
-		if b.NotMeasured != "" {
+		if b == nil || b.NotMeasured != "" {
 			return lacking(to, b)
 		}
 		wall, cpu := make([]float64, len(a.Rounds)), make([]float64, len(a.Rounds))
@@ -219,7 +219,6 @@ func byClock(of, to string) func(*run) measurement {
 		m := ratio(of, to)(r)
 		if m.wall > 0 {
 			m.value, m.missing = m.wall, ""
-			m.note = strings.TrimPrefix(m.note+"; by the clock", "; ")
 		}
 		return m
 	}
