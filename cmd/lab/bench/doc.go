@@ -22,24 +22,26 @@
 // limits of requests per minute. An answer means committed and flushed. PostgreSQL is the embedded one with its durable
 // settings. The load generator, the service and PostgreSQL share the machine; /proc separates their processor time.
 //
-// With --peers, other products take turns with the service in the same rounds, durable, with entries of 900 bytes, as
-// large as the data of a registration's event. Their programs are built from cmd/lab/peers, a module of its own: immudb's
-// server, a load generator with immudb's Go client, and a small HTTP server for a log of Tessera on its POSIX driver.
-// PostgreSQL has no part in their work, so its processor time and WAL are left out of their rows. A round of a peer
-// starts when earlier work is finished; the service's own rounds under load do not wait for that.
+// With --peers, other products take turns with the service in the same rounds: durable, at the same concurrency, with
+// entries of 900 bytes, about as large as the data of a registration's event. Their programs are built from
+// cmd/lab/peers, a module of its own: immudb's server, a load generator with immudb's Go client, and a small HTTP server
+// for a log of Tessera on its POSIX driver. PostgreSQL has no part in their work, so its processor time and WAL are left
+// out of their rows. A round of a peer starts when earlier work is finished; the service's own rounds under load do not
+// wait for that.
 //
-// No peer decides on an entry, signs it, or knows organizations, idempotency keys and quotas. Each has what the ledger
-// lacks:
+// No peer decides on an entry, signs it, or knows organizations, idempotency keys and quotas, so each needs less work
+// for an answer. Each has what the ledger lacks:
 //
 //   - immudb is a general database with SQL. An answer to Set means committed and synced, in an authenticated session.
 //     With VerifiedSet and VerifiedGet the client also checks a proof of inclusion and consistency, which our
 //     registration does not return and our evidence does. The server waits at least 5 ms for more transactions before
-//     it syncs, which a lone caller notices. Its limit of concurrent transactions is raised: the default, 30, refuses 64
-//     callers.
-//   - Tessera answers when entry, tiles and tree state are synced. A signed checkpoint covers the entry about 100 ms
-//     later; "published" waits for it. (Our registration does not wait for the transparency log either.) It has no
-//     authentication, no look-up by name and no check for duplicates, and any web server can serve its files. A batch is
-//     written with 256 entries or at an age of 1 s or 5 ms: 256 callers fill batches, fewer callers wait for the age.
+//     it syncs, which a lone caller notices. Its limit of concurrent transactions is raised, because the default, 30,
+//     refuses 64 callers.
+//   - Tessera answers when entry, tiles and tree state are synced, like its own example program. It publishes a signed
+//     checkpoint over them later, at most every 100 ms; "published" waits for that. (Our registration does not wait for
+//     the transparency log either.) It has no authentication, no look-up by name and no check for duplicates, and any
+//     web server can serve its files. It writes a batch of 256 entries, or at an age of 1 s or 5 ms a smaller one: with
+//     1 s, 256 callers fill every batch and fewer callers wait for the age.
 //   - pgbench's plain table is the least that PostgreSQL can do: a random UUID and 900 bytes, one row a transaction.
 //
 // A run fails unless every registration that it counted was acknowledged, every acknowledged registration is in the log

@@ -44,7 +44,7 @@ func (r *run) start(ctx context.Context, name, program string, environ []string,
 	})
 }
 
-// startAt is start for a program that is told its address in args, and is ready when ready returns no error.
+// startAt is start for a program whose args name the address. It waits until ready returns no error.
 func (r *run) startAt(
 	ctx context.Context, address, name, program string, environ, args []string, ready func() error,
 ) (*child, error) {

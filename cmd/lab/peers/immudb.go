@@ -117,7 +117,7 @@ func (g *generator) run(ctx context.Context, name string, callers int, length ti
 		})
 	}
 	group.Wait()
-	return result{time.Since(start), slices.Concat(latencies...)}, errors.Join(append(errs, ctx.Err())...)
+	return result{time.Since(start), slices.Concat(latencies...)}, errors.Join(errors.Join(errs...), ctx.Err())
 }
 
 func (g *generator) call(ctx context.Context, name string) (func(context.Context, client.ImmuClient) error, error) {

@@ -27,9 +27,10 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
-		log.Fatal(err) //nolint:gocritic // nothing is left to stop
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		log.Fatal(err)
 	}
 }
 
