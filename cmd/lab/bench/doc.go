@@ -24,10 +24,10 @@
 //
 // With --peers, other products take turns with the service in the same rounds: durable, at the same concurrency, with
 // entries of 900 bytes, about as large as the data of a registration's event. Their programs are built from
-// cmd/lab/peers, a module of its own: immudb's server, a load generator with immudb's Go client, and a small HTTP server
-// for a log of Tessera on its POSIX driver. PostgreSQL has no part in their work, so its processor time and WAL are left
-// out of their rows. A round of a peer starts when earlier work is finished; the service's own rounds under load do not
-// wait for that.
+// cmd/lab/peers, a module of its own: immudb's server, a load generator with immudb's Go client, and a small HTTP
+// server for a log of Tessera on its POSIX driver. PostgreSQL has no part in their work, so its processor time and WAL
+// are left out of their rows. A round of a peer starts when earlier work is finished; the service's own rounds under
+// load do not wait for that.
 //
 // No peer decides on an entry, signs it, or knows organizations, idempotency keys and quotas, so each needs less work
 // for an answer. Each has what the ledger lacks:
