@@ -61,7 +61,7 @@ type Artifact struct {
 // ArtifactVersion is one version of an artifact.
 type ArtifactVersion struct {
 	ID        ArtifactVersionID
-	Artifact  *Artifact
+	Artifact  *Artifact `compact:"-"` // saved with its versions
 	Number    int32
 	Kind      ContentKind
 	SHA256    [32]byte

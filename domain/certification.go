@@ -179,7 +179,7 @@ const (
 // Certificate is a signed certificate of a version.
 type Certificate struct {
 	PublicID   PublicID
-	Artifact   *Artifact
+	Artifact   *Artifact `compact:"-"` // saved with its certificates
 	RevokedAt  *time.Time
 	ReplacedBy *PublicID
 }

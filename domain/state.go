@@ -239,6 +239,11 @@ func (s *Loaded) Version(document DocumentID, version int32) *Version {
 	return s.versions[versionKey{document, version}]
 }
 
+// ArtifactVersion returns a version of an artifact.
+func (s *Loaded) ArtifactVersion(id ArtifactVersionID) *ArtifactVersion {
+	return s.artifactVersions[id]
+}
+
 // Append assigns ids and sequences to drafts, computes their canonical data and hash, and applies them. Sequences
 // continue the organization's. now is the group's decision time.
 func (s *State) Append(origin Origin, now time.Time, drafts []Draft) ([]Event, error) {

@@ -25,7 +25,7 @@ type Document struct {
 // Version is a version of a document: reserved, then registered, or registered at once. Reservation and registration
 // are one object, so they cannot disagree.
 type Version struct {
-	Document  *Document
+	Document  *Document `compact:"-"` // saved with its versions
 	Version   int32
 	PublicID  PublicID
 	ExpiresAt time.Time // of the reservation, while it is not registered
