@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -184,19 +185,69 @@ func (p *past) certify(text string) {
 	p.do(must(p.registrar.Certify(p.cause(), member, c.Version, sum, int64(len(text)), domain.Published{}, p.now)))
 }
 
+// audit audits the events at once, and again in two checks, of which the second goes on from the state of the first:
+// both must find the same, and save the same state.
 func (p *past) audit(change ...func(*audit.Config)) audit.Report {
 	p.t.Helper()
-	config := audit.Config{Issuer: p.registrar.Issuer, Trusted: p.trusted, Parts: &memory{}, Whole: true}
+	config := audit.Config{Issuer: p.registrar.Issuer, Trusted: p.trusted, Whole: true}
 	for _, c := range change {
 		c(&config)
 	}
+	whole, state := p.check(config, p.events)
+	if config.Former != nil {
+		return whole
+	}
+	for _, cut := range []int{0, len(p.events) / 2, len(p.events) - 1, len(p.events)} {
+		if cut < 0 {
+			continue
+		}
+		before, saved := p.check(config, p.events[:cut])
+		if before.Count != 0 {
+			continue
+		}
+		later := config
+		later.Since = func(section int) ([]byte, error) { return saved[section], nil }
+		since, again := p.check(later, p.events[cut:])
+		if got, want := concluded(since), concluded(whole); got != want {
+			p.t.Fatal(fmt.Sprintf("after %d of %d events: %s, want %s", cut, len(p.events), got, want))
+		}
+		if whole.Count == 0 && (len(state) != audit.SectionCount || !slices.EqualFunc(state, again, bytes.Equal)) {
+			p.t.Fatal(fmt.Sprintf("after %d of %d events: the state differs", cut, len(p.events)))
+		}
+	}
+	return whole
+}
+
+func (p *past) check(config audit.Config, events []audit.Event) (r audit.Report, state [][]byte) {
+	p.t.Helper()
+	config.Parts = &memory{}
+	config.Save = func(section []byte) error {
+		state = append(state, section)
+		return nil
+	}
 	c := must(audit.New(config))
-	for events := range slices.Chunk(slices.Clone(p.events), 7) {
+	for events := range slices.Chunk(slices.Clone(events), 7) {
 		if err := c.Add(events); err != nil {
 			p.t.Fatal(err)
 		}
 	}
-	return must(c.Finish(nil))
+	return must(c.Finish(nil)), state
+}
+
+var claimedFirst = regexp.MustCompile(`that of (the event of sequence \d+ of \S*|an event up to the mark), which`)
+
+// concluded returns everything in a report that does not depend on the event from which the check went on. The order of
+// the organizations does.
+func concluded(r audit.Report) string {
+	lines := []string{fmt.Sprintln(r.Count, r.Texts, r.Damaged, len(r.Erasures), r.Logs)}
+	for _, o := range r.Organizations {
+		lines = append(lines, fmt.Sprintln(o.Organization, o.Events, o.Digest, o.Findings, o.Usage))
+	}
+	for _, f := range r.Findings {
+		lines = append(lines, claimedFirst.ReplaceAllString(f.String(), "first")+"\n")
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
 }
 
 // forge renumbers events so that positions and sequences have no gap, and recomputes their hashes, like a forger who

@@ -19,6 +19,12 @@
 // The parts also serve to check uniqueness: a public id names one version, a reference one document, an event id one
 // event.
 //
+// # Going on
+//
+// A check can save its state, and a later check can begin with it and read only the events since. The state is the same
+// whether one check or several have read the events, byte for byte. It has a section for the first pass and one for each
+// part, and a part's section is read when that part is replayed.
+//
 // The package reads no database and no file. The caller stores the parts.
 package audit
 
@@ -66,6 +72,12 @@ type Config struct {
 	// WithoutTexts means that no texts are supplied, so a missing text is no finding.
 	WithoutTexts bool
 	Former       Former // nil: none
+	// Since returns a section of the state that an earlier check has saved: the events that are added come after its
+	// last ones. Different sections are read concurrently. Nil: the history begins with the first event that is added.
+	Since func(section int) ([]byte, error)
+	// Save receives the SectionCount sections of the state after the last event, in order, unless something was found
+	// before. Nil: the state is not saved.
+	Save func(section []byte) error
 }
 
 // Checker checks a history. Add is called with its events in order, then Finish once. It is not safe for concurrent
@@ -79,6 +91,7 @@ type Checker struct {
 	histories map[domain.OrganizationID]*history
 	order     []*history
 	shards    map[domain.Shard]*place
+	since     map[domain.Shard]int64 // the last positions of the check that goes on
 	findings  findings // of no organization
 	events    int64
 	former    *formerHistory
@@ -87,9 +100,11 @@ type Checker struct {
 
 // place is the last event read from a shard's log.
 type place struct {
-	position int64
-	at       time.Time
-	reset    time.Time // the date that the last reset went back from
+	Shard    domain.Shard
+	Position int64
+	At       time.Time
+	Reset    time.Time         // the date that the last reset went back from
+	Head     [sha256.Size]byte // Head of all hashes of the log
 }
 
 // history is the state of one organization during the check.
@@ -119,7 +134,7 @@ func New(config Config) (*Checker, error) {
 	}
 	c := &Checker{
 		Config: config, pinned: pinned, revoked: map[string]bool{}, state: domain.NewState(domain.Plans{}),
-		histories: map[domain.OrganizationID]*history{}, shards: map[domain.Shard]*place{},
+		histories: map[domain.OrganizationID]*history{}, shards: map[domain.Shard]*place{}, since: map[domain.Shard]int64{},
 	}
 	for _, key := range config.Trusted.Revoked() {
 		c.revoked[key.KeyID] = true
@@ -127,7 +142,7 @@ func New(config Config) (*Checker, error) {
 	if config.Former != nil {
 		c.former = &formerHistory{Former: config.Former}
 	}
-	return c, nil
+	return c, c.load()
 }
 
 // Add checks the next events: each by itself on all processors, then in order. An error means that the check cannot
@@ -145,14 +160,15 @@ func (c *Checker) Add(events []Event) error {
 
 // Spread calls do with 0 to n-1 on all processors. Each takes the next few numbers when it has finished the previous
 // ones.
-func Spread(n int, do func(i int)) {
-	const few = 8
+func Spread(n int, do func(i int)) { spread(n, 8, do) }
+
+func spread(n, few int, do func(i int)) {
 	var wg sync.WaitGroup
 	var taken atomic.Int64
 	for range min(runtime.GOMAXPROCS(0), (n+few-1)/few) {
 		wg.Go(func() {
 			for {
-				end := int(taken.Add(few))
+				end := int(taken.Add(int64(few)))
 				for i := end - few; i < min(end, n); i++ {
 					do(i)
 				}
@@ -208,25 +224,25 @@ func Head(before, hash [sha256.Size]byte) [sha256.Size]byte {
 
 // placed checks the position in the shard and the times, which may decrease only at a reset event.
 func (c *Checker) placed(e *Event, h *history) (found []Finding) {
-	p := &place{at: h.at}
+	p := &place{At: h.at}
 	if c.Whole {
 		if c.shards[e.Shard] == nil {
-			c.shards[e.Shard] = &place{}
+			c.shards[e.Shard] = &place{Shard: e.Shard}
 		}
 		p = c.shards[e.Shard]
-		if e.Position != p.position+1 {
+		if e.Position != p.Position+1 {
 			found = append(
 				found,
 				finding(
-					e, CheckPosition, say.Sentencef("an event at position %d", p.position+1),
+					e, CheckPosition, say.Sentencef("an event at position %d", p.Position+1),
 					say.Sentencef("the next at %d", e.Position),
 				),
 			)
 		}
-		p.position = e.Position
+		p.Position, p.Head = e.Position, Head(p.Head, e.Hash)
 	}
 	reset, _ := e.Body.(*domain.ClockResetBody)
-	switch last := later(p.at, h.at); {
+	switch last := later(p.At, h.at); {
 	case e.Fault.Format != "":
 	case reset == nil && e.OccurredAt.Before(last):
 		found = append(
@@ -244,10 +260,10 @@ func (c *Checker) placed(e *Event, h *history) (found []Finding) {
 				say.Sentencef("%s to %s", evidence.FormatTime(reset.From), evidence.FormatTime(e.OccurredAt))))
 	}
 	if reset != nil {
-		p.at, p.reset, h.at = e.OccurredAt, reset.From, e.OccurredAt
+		p.At, p.Reset, h.at = e.OccurredAt, reset.From, e.OccurredAt
 		return found
 	}
-	p.at, h.at = later(p.at, e.OccurredAt), later(h.at, e.OccurredAt)
+	p.At, h.at = later(p.At, e.OccurredAt), later(h.at, e.OccurredAt)
 	return found
 }
 
@@ -257,7 +273,7 @@ func (c *Checker) mayReset(e *Event, b *domain.ClockResetBody, p *place, h *hist
 	if !e.OccurredAt.Before(h.at) || h.at.After(b.From) {
 		return false
 	}
-	return !c.Whole || p.at.Equal(b.From) || p.at.Equal(e.OccurredAt) && p.reset.Equal(b.From)
+	return !c.Whole || p.At.Equal(b.From) || p.At.Equal(e.OccurredAt) && p.Reset.Equal(b.From)
 }
 
 func later(a, b time.Time) time.Time {
@@ -370,7 +386,7 @@ type Beside struct {
 func (c *Checker) Shard(b Beside) {
 	p := c.shards[b.Shard]
 	if p == nil {
-		p = &place{at: b.OccurredAt} // the head of an empty log has its creation time
+		p = &place{At: b.OccurredAt} // the head of an empty log has its creation time
 	}
 	at := Finding{Check: CheckHead, Place: "shard_heads"}.InShard(b.Shard)
 	if b.Missing {
@@ -378,14 +394,21 @@ func (c *Checker) Shard(b Beside) {
 		c.findings.add(at)
 		return
 	}
-	if b.Position != p.position {
-		at.Position, at.Found = p.position+1, say.Sentencef("position %d", b.Position)
-		at.Expected = say.Sentencef("position %d, that of the last event", p.position)
+	if b.Position < c.since[b.Shard] {
+		at.Check, at.Position = CheckFormer, b.Position+1
+		at.Expected = say.Sentencef("a log of at least %d events, as the mark says", c.since[b.Shard])
+		at.Found = say.Sentencef("%d: its end was cut off, or the database was restored to an earlier state", b.Position)
+		c.findings.add(at)
+		return
+	}
+	if b.Position != p.Position {
+		at.Position, at.Found = p.Position+1, say.Sentencef("position %d", b.Position)
+		at.Expected = say.Sentencef("position %d, that of the last event", p.Position)
 		c.findings.add(at)
 	}
-	if !b.OccurredAt.Equal(p.at) {
+	if !b.OccurredAt.Equal(p.At) {
 		at.Position, at.Found = 0, say.Sentencef("%s", evidence.FormatTime(b.OccurredAt))
-		at.Expected = say.Sentencef("the time of the last event, %s", evidence.FormatTime(p.at))
+		at.Expected = say.Sentencef("the time of the last event, %s", evidence.FormatTime(p.At))
 		c.findings.add(at)
 	}
 }

@@ -196,8 +196,11 @@ func (c *Checker) inspectCertificate(e *Event, v *verdict, fail failing, b *doma
 		say.Word("the event's issuedAt in the payload"), evidence.FormatTime(b.IssuedAt), evidence.FormatTime(p.IssuedAt),
 	)
 	fail.agree(say.Word("the ledger's issuer"), c.Issuer, p.Issuer)
-	v.certificate = p.SHA256.String() + "/" + strconv.FormatInt(p.SizeBytes, 10)
+	v.certificate = content(p.SHA256, p.SizeBytes)
 }
+
+// content names the content of a version by its hash and size.
+func content(hash evidence.Hash, size int64) string { return hash.String() + "/" + strconv.FormatInt(size, 10) }
 
 // inspectKeySet checks that the event's data are a key set of this issuer, because verifiers rely on its leaf.
 func (c *Checker) inspectKeySet(e *Event, fail failing) {

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -234,11 +235,9 @@ type part struct {
 	state    *domain.State
 	findings map[domain.OrganizationID]*findings
 	claims   map[claimKey]claimed
-	texts    int64
+	earlier  [claimKinds]earlierClaims
 	// next holds the superseded event that must immediately follow a registration.
 	next map[domain.DocumentID]superseding
-	// contents holds the hash and size of each version of an artifact.
-	contents map[domain.ArtifactVersionID]string
 }
 
 type claimKey struct {
@@ -252,38 +251,49 @@ type superseding struct {
 	event                 *Event
 }
 
-// replayParts replays all parts concurrently and returns the number of texts that the history names. done is called
-// with the number of finished parts.
+// replayParts replays all parts concurrently and returns the number of texts that the history names. It takes their
+// results in order. done is called with the number of finished parts.
 func (c *Checker) replayParts(done func(parts int)) (texts int64, err error) {
 	var mu sync.Mutex // guards the variables below
-	through := 0
-	Spread(PartCount, func(n int) {
-		p, failed := replayPart(c.Parts.Open(n))
+	turn, through := sync.NewCond(&mu), 0
+	spread(PartCount, 1, func(n int) {
+		p, failed := c.replayPart(n)
+		var saved []byte
+		if failed == nil && c.Save != nil {
+			saved = p.save()
+		}
 		mu.Lock()
 		defer mu.Unlock()
-		if failed != nil {
-			err = failed
-			return
+		for through != n {
+			turn.Wait()
 		}
-		texts += p.texts
-		for id, found := range p.findings {
-			c.history(id).findings.merge(found)
+		if err == nil && failed == nil && c.Save != nil {
+			failed = c.Save(saved)
+		}
+		if err = cmp.Or(err, failed); err == nil {
+			texts += p.texts()
+			for id, found := range p.findings {
+				c.history(id).findings.merge(found)
+			}
+			if done != nil {
+				done(through + 1)
+			}
 		}
 		through++
-		if done != nil {
-			done(through)
-		}
+		turn.Broadcast()
 	})
 	return texts, err
 }
 
-func replayPart(r io.Reader) (*part, error) {
+func (c *Checker) replayPart(n int) (*part, error) {
 	p := &part{
 		state: domain.NewState(domain.Plans{}), findings: map[domain.OrganizationID]*findings{},
-		claims: map[claimKey]claimed{},
-		next:   map[domain.DocumentID]superseding{}, contents: map[domain.ArtifactVersionID]string{},
+		claims: map[claimKey]claimed{}, next: map[domain.DocumentID]superseding{},
 	}
-	if err := readPart(r, p.event, p.claim); err != nil {
+	if err := c.loadPart(p, n); err != nil {
+		return nil, err
+	}
+	if err := readPart(c.Parts.Open(n), p.event, p.claim); err != nil {
 		return nil, err
 	}
 	for id := range p.next {
@@ -301,21 +311,21 @@ func (p *part) fail(id domain.OrganizationID, f Finding) {
 
 func (p *part) claim(kind claimKind, c claimed) {
 	k := claimKey{kind, c.Key}
-	known, ok := p.claims[k]
-	if !ok {
-		p.claims[k] = c
-		if kind == claimText {
-			p.texts++
-		}
-		return
+	first := say.Sentencef("that of an event up to the mark, which means another")
+	means, ok := p.earlier[kind].means(kind, c.Key)
+	if known, again := p.claims[k]; again {
+		first = say.Sentencef(
+			"that of the event of sequence %d of %s, which means another", known.Sequence, known.Organization,
+		)
+		means, ok = known.Means, true
 	}
-	if known.Means != c.Means {
+	switch {
+	case !ok:
+		p.claims[k] = c
+	case means != c.Means:
 		p.fail(c.Organization, Finding{
 			Check: CheckUnique, Organization: c.Organization.String(), Sequence: c.Sequence, Event: c.ID.String(),
-			Expected: say.Sentencef("a %s that means one thing", kind.word()),
-			Found: say.Sentencef(
-				"that of the event of sequence %d of %s, which means another", known.Sequence, known.Organization,
-			),
+			Expected: say.Sentencef("a %s that means one thing", kind.word()), Found: first,
 		})
 	}
 }
@@ -359,10 +369,12 @@ func (p *part) event(e *Event, certificate string) {
 			fail(say.Sentencef("a version that was not revoked before"), say.Sentencef("one that was"))
 		}
 		after = func() { p.sameDocument(e, b.DocumentID, b.Version, fail) }
-	case *domain.ArtifactVersionRegisteredBody:
-		p.contents[b.VersionID] = b.SHA256 + "/" + strconv.FormatInt(b.SizeBytes, 10)
 	case *domain.CertificateIssuedBody:
-		if want := p.contents[b.VersionID]; certificate != "" && certificate != want {
+		want := ""
+		if v := p.state.ArtifactVersion(b.VersionID); v != nil {
+			want = content(v.SHA256, v.SizeBytes)
+		}
+		if certificate != "" && certificate != want {
 			fail(say.Sentencef("a certificate of the version's hash and size %s", want), say.Sentencef("%s", certificate))
 		}
 	}
@@ -451,6 +463,7 @@ const (
 	claimPublicID                      // a publicId: one version or certificate
 	claimDocument                      // company, source and reference: one document
 	claimText                          // a text's id: one salted hash
+	claimKinds
 )
 
 func (k claimKind) word() say.Word {

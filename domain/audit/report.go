@@ -2,6 +2,7 @@ package audit
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"encoding/hex"
 	"maps"
 	"slices"
@@ -68,10 +69,19 @@ type Report struct {
 	// Erasures lists the texts erased by events. While the ledger is in use, the checker cannot tell a restored text from
 	// one that is not erased yet: the caller must look after it has read the events.
 	Erasures []Erasure
+	// Logs are the logs that were read, by shard, if positions were checked.
+	Logs []Log
 	// Damaged means that the log cannot be replayed: something other than signatures, texts and the comparison with a
 	// former history failed. All findings count, including those not listed.
 	Damaged    bool
 	NotChecked []say.Sentence
+}
+
+// Log is how far a shard's log was read: its last position, and Head of the hashes of all its events.
+type Log struct {
+	Shard    domain.Shard
+	Position int64
+	Head     [sha256.Size]byte
 }
 
 // Erasure is a text that must no longer be stored.
@@ -94,11 +104,17 @@ func (c *Checker) Finish(done func(parts int)) (Report, error) {
 	if err := c.endFormer(); err != nil {
 		return Report{}, err
 	}
+	if err := c.save(); err != nil {
+		return Report{}, err
+	}
 	texts, err := c.replayParts(done)
 	if err != nil {
 		return Report{}, err
 	}
 	r := Report{Events: c.events, Organizations: []History{}, Texts: texts, Damaged: c.findings.damaged}
+	for _, p := range c.places() {
+		r.Logs = append(r.Logs, Log{p.Shard, p.Position, p.Head})
+	}
 	sums := Sums{RevokedKeys: map[string]int64{}}
 	for _, h := range c.order {
 		c.endTexts(h)
@@ -141,10 +157,7 @@ func (h *history) report() History {
 	if len(r.all) > 0 {
 		r.First = new(r.all[0])
 	}
-	keys := slices.SortedFunc(maps.Keys(h.usage), func(a, b usageKey) int {
-		return cmp.Or(cmp.Compare(a.period, b.period), slices.Compare(a.company[:], b.company[:]))
-	})
-	for _, k := range keys {
+	for _, k := range h.months() {
 		r.Usage = append(r.Usage, Used{k.period.String(), k.company.String(), h.usage[k]})
 	}
 	return r
@@ -173,7 +186,7 @@ func (c *Checker) notChecked(s Sums) []say.Sentence {
 	if c.WithoutTexts {
 		not = append(not, say.Sentencef("erasable texts: they are not supplied"))
 	}
-	if c.former == nil {
+	if c.former == nil && c.Since == nil {
 		not = append(
 			not,
 			say.Sentencef("whether the history was rewritten as a whole, or its end cut off with all that depends on it: "+
