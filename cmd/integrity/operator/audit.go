@@ -28,6 +28,9 @@ import (
 // auditView is the JSON output of integrity audit.
 type auditView struct {
 	Source        string          `json:"source"` // "database" or "bundle"
+	Scope         auditScope      `json:"scope"`
+	Since         *sinceView      `json:"since"` // null unless the scope is "since"
+	Mark          *markView       `json:"mark"`  // null unless a mark was written
 	Clean         bool            `json:"clean"`
 	Events        int64           `json:"events"`
 	Organizations []audit.History `json:"organizations"`
@@ -43,11 +46,22 @@ type auditView struct {
 	DurationSeconds float64        `json:"durationSeconds"` // the whole audit
 }
 
+// auditScope says which history an audit has read.
+type auditScope string
+
+const (
+	wholeScope        auditScope = "whole"        // all events of the ledger
+	sinceScope        auditScope = "since"        // the events after a mark
+	organizationScope auditScope = "organization" // all events of one organization
+)
+
 // auditOptions are the options that both kinds of audit share.
 type auditOptions struct {
 	Trusted *evidence.TrustedKeys
 	against *bundle.Bundle // nil: none
 	worm    *blobs.Locked  // nil: none
+	since   *formerMark    // nil: none
+	next    *nextMark      // nil: none
 	Start   time.Time
 }
 
@@ -57,6 +71,13 @@ func (a *app) auditCommand() *cobra.Command {
 		"them owns", false)
 	against := v.Flags().String("against", "", "earlier bundle that the history must extend, or s3://bucket/prefix with "+
 		"exports that the transparency log must extend")
+	var marks markFlags
+	v.Flags().StringVar(&marks.write, "mark", "", "write a mark to this file, and the state beside it, if nothing is found")
+	v.Flags().StringVar(&marks.since, "since", "", "mark to go on from: read only the events after it")
+	v.Flags().StringVar(
+		&marks.key, "mark-key", "", "file of the auditor's own private key, which signs marks; --mark creates it",
+	)
+	v.Flags().StringVar(&marks.keyID, "mark-key-id", "", "keyId of the key that signed the mark, instead of --mark-key")
 	return v.onSettings(func(_ context.Context, cfg *config.Config) (err error) {
 		options := auditOptions{Start: a.Now()}
 		if err := options.open(*against, *only); err != nil {
@@ -64,6 +85,10 @@ func (a *app) auditCommand() *cobra.Command {
 		}
 		if options.against != nil {
 			defer options.against.Close()
+		}
+		defer options.closeMarks()
+		if err := options.openMarks(a, marks, len(v.args) == 0 && only.IsZero()); err != nil {
+			return err
 		}
 		var view auditView
 		if len(v.args) == 1 {
@@ -165,7 +190,7 @@ func (a *app) auditBundle(
 	if err != nil {
 		return v, err
 	}
-	v.Source = "bundle"
+	v.Source, v.Scope = "bundle", organizationScope
 	if err := v.auditErased(b, report.Erasures); err != nil {
 		return v, err
 	}
@@ -326,6 +351,17 @@ func (v *auditView) text() say.Phrase {
 		time.Duration(v.DurationSeconds*1000)*time.Millisecond, v.EventsPerSecond)
 	if len(v.Projections) > 0 {
 		b.Sayf("; compared with a replay: %s", strings.Join(v.Projections, ", "))
+	}
+	switch {
+	case v.Since != nil:
+		b.Sayf("\naudit since the mark of %s: %d events after %d, whose rows were not read again; last whole audit: %s",
+			v.Since.MarkedAt, v.Events, v.Since.Events, v.Since.WholeAt)
+	case v.Scope == wholeScope:
+		b.Sayf("\nwhole audit: every event was read")
+	}
+	if m := v.Mark; m != nil {
+		b.Sayf("\nmark of %d events: %s, signed by %s; its state: %s, %d bytes", m.Events, m.File, m.KeyID, m.StateFile,
+			m.StateBytes)
 	}
 	b.Sayf("\nnot checked:\n")
 	for _, n := range v.NotChecked {

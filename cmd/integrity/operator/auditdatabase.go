@@ -51,6 +51,9 @@ func (a *app) auditDatabase(
 	if err != nil {
 		return auditView{}, err
 	}
+	if err := o.checkMarks(l.Installation.Issuer, d.count); err != nil {
+		return auditView{}, err
+	}
 	jobs := runtime.GOMAXPROCS(0)
 	if d.pool, err = l.Primary.RebuildPool(ctx, jobs); err != nil {
 		return auditView{}, err
@@ -66,8 +69,9 @@ func (a *app) auditDatabase(
 	if err := d.strays(ctx, report); err != nil {
 		return d.view, err
 	}
+	var tree transparency.Prefix
 	if only.IsZero() {
-		err = d.log(ctx, exports)
+		tree, err = d.log(ctx, report.Logs, exports)
 	} else {
 		d.view.notChecked("the transparency log: it contains the events of all organizations")
 	}
@@ -78,14 +82,24 @@ func (a *app) auditDatabase(
 		"tables that are not projections: queues (mails, webhook deliveries, erasures), meters, requests of the month, " +
 			"administrative events of the day, when keys were last used, idempotency keys, " +
 			"who claimed a sign-in identity, the ledger's own row (but issuer and shards), cosignatures of the transparency log")
-	if report.Damaged {
+	switch {
+	case report.Damaged:
 		d.view.notChecked("the projections: a damaged log cannot say what they should hold")
-		return d.view, nil
+	case d.since != nil:
+		d.view.notChecked("the projections: only a whole audit compares the tables with the log")
+	default:
+		d.view.Projections = d.tables
+		err = d.projections(
+			ctx, &projections.Rebuild{Pool: d.pool, Program: "audit " + rand.Text(), Organization: only, Check: true}, jobs,
+		)
 	}
-	d.view.Projections = d.tables
-	err = d.projections(
-		ctx, &projections.Rebuild{Pool: d.pool, Program: "audit " + rand.Text(), Organization: only, Check: true}, jobs,
-	)
+	switch {
+	case err != nil || d.next == nil:
+	case d.view.FindingCount > 0:
+		d.tell("no mark was written: an audit with findings writes none")
+	default:
+		d.view.Mark, err = d.next.write(l.Installation.Issuer, d.Start, d.count, report.Logs, tree, d.since)
+	}
 	return d.view, err
 }
 
@@ -93,7 +107,11 @@ func (a *app) auditDatabase(
 func (d *databaseAudit) events(ctx context.Context, issuer string) (report audit.Report, err error) {
 	parts := &partsFile{}
 	defer parts.Close()
-	checker, err := d.newAudit(audit.Config{Issuer: issuer, Parts: parts, Whole: d.only.IsZero()}, d.only)
+	config := audit.Config{Issuer: issuer, Parts: parts, Whole: d.only.IsZero()}
+	if err := d.config(&config); err != nil {
+		return report, err
+	}
+	checker, err := d.newAudit(config, d.only)
 	if err != nil {
 		return report, err
 	}
@@ -101,6 +119,9 @@ func (d *databaseAudit) events(ctx context.Context, issuer string) (report audit
 	var total, texts int64
 	for i, shard := range d.shards {
 		logs[i] = history.Reader{Pool: d.pool, Shard: shard, Organization: d.only, After: history.BeforeFirst}
+		if position, ok := d.since.position(shard); ok {
+			logs[i].After = position
+		}
 		n, err := logs[i].Length(ctx)
 		if err != nil {
 			return report, err
@@ -124,7 +145,17 @@ func (d *databaseAudit) events(ctx context.Context, issuer string) (report audit
 	if d.view, report, err = d.finishAudit(checker, d.auditOptions); err != nil {
 		return report, err
 	}
-	d.view.Source = "database"
+	d.view.Source, d.view.Scope, d.view.Since = "database", wholeScope, d.since.view()
+	switch {
+	case d.since != nil:
+		d.view.Scope = sinceScope
+		d.view.notChecked(
+			"the %d events up to the mark: their rows were not read again, so only a whole audit (without --since) finds one that "+
+				"was changed since. The transparency log must still have the root that it had then", d.since.Events,
+		)
+	case !d.only.IsZero():
+		d.view.Scope = organizationScope
+	}
 	if !d.only.IsZero() && len(report.Organizations) == 0 {
 		return report, domain.Refuse(domain.NotFound, "There is no organization with that id.")
 	}
@@ -160,13 +191,16 @@ func (d *databaseAudit) strays(ctx context.Context, report audit.Report) error {
 	return err
 }
 
-// log derives the transparency tree from the events, and checks the stored checkpoint and all exported ones against it.
-func (d *databaseAudit) log(ctx context.Context, exports *worm.Report) error {
+// log derives the transparency tree from the events, or from the mark and the events after it. It checks the stored
+// checkpoint and all exported ones against the tree, and returns the part of the tree that contains only what was read.
+func (d *databaseAudit) log(
+	ctx context.Context, logs []audit.Log, exports *worm.Report,
+) (tree transparency.Prefix, err error) {
 	bar := d.eventsBar("transparency log", 1)
-	_, err := transparency.Check(ctx, d.pool, func(done, all int64) {
-		bar.Set(done, all)
-	})
+	x := transparency.Extent{After: d.since.prefix(), Logs: logs}
+	derived, err := x.Check(ctx, d.pool, func(done, all int64) { bar.Set(done, all) })
 	bar.Close()
+	tree = derived.Prefix
 	if errors.Is(err, transparency.ErrDiffers) {
 		d.view.found(audit.Finding{
 			Check: audit.CheckLog, Place: "transparency_tree",
@@ -174,22 +208,22 @@ func (d *databaseAudit) log(ctx context.Context, exports *worm.Report) error {
 			Found:    say.Sentencef("%v", err),
 		})
 	} else if err != nil {
-		return err
+		return tree, err
 	}
 	log := &transparency.Reader{Pool: d.pool}
 	if exports != nil {
 		d.view.exports(exports)
 		if err := d.view.continues(ctx, log, exports.Heads); err != nil {
-			return err
+			return tree, err
 		}
 	}
 	note, err := log.Checkpoint(ctx)
 	if errors.Is(err, transparency.ErrNoCheckpoint) {
 		d.view.notChecked("the transparency log: it has no checkpoint")
-		return nil
+		return tree, nil
 	}
 	if err != nil {
-		return err
+		return tree, err
 	}
 	d.view.checkpoint("transparency_checkpoint", note, d.Trusted)
 	stamps, err := transparency.CheckStamps(ctx, d.pool, d.Trusted, func(s transparency.Stamp, fault error) {
@@ -205,7 +239,7 @@ func (d *databaseAudit) log(ctx context.Context, exports *worm.Report) error {
 			strings.Join(stamps.Unpinned, ", "),
 		)
 	}
-	return err
+	return tree, err
 }
 
 // projections compares every row with a fresh replay of the log; it ignores the progress of an earlier rebuild.
