@@ -3,8 +3,11 @@ package domain
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"iter"
+	"reflect"
 	"slices"
+	"strings"
 
 	"integrityledger/domain/compact"
 )
@@ -17,6 +20,7 @@ type Saved []savedTable
 
 // savedTable is one row of Parties or Papers: how to append all objects of a kind, and how to load them.
 type savedTable struct {
+	shape  string
 	append func(dst []byte) []byte
 	read   func(*compact.Reader)
 }
@@ -36,8 +40,18 @@ func (s Saved) Read(r *compact.Reader) {
 	}
 }
 
+// Shape describes the form of the objects. See compact.Shape.
+func (s Saved) Shape() string {
+	var b strings.Builder
+	for _, t := range s {
+		fmt.Fprintln(&b, t.shape)
+	}
+	return b.String()
+}
+
 func rows[T any](all iter.Seq[T], add func(T)) savedTable {
 	return savedTable{
+		compact.Shape(reflect.TypeFor[T]()),
 		func(dst []byte) []byte { return compact.AppendAll(dst, all) },
 		func(r *compact.Reader) { compact.ReadAll(r, add) },
 	}

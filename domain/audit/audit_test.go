@@ -197,10 +197,7 @@ func (p *past) audit(change ...func(*audit.Config)) audit.Report {
 	if config.Former != nil {
 		return whole
 	}
-	for _, cut := range []int{0, len(p.events) / 2, len(p.events) - 1, len(p.events)} {
-		if cut < 0 {
-			continue
-		}
+	for _, cut := range []int{len(p.events) / 2, max(0, len(p.events)-1)} {
 		before, saved := p.check(config, p.events[:cut])
 		if before.Count != 0 {
 			continue
@@ -235,6 +232,36 @@ func (p *past) check(config audit.Config, events []audit.Event) (r audit.Report,
 }
 
 var claimedFirst = regexp.MustCompile(`that of (the event of sequence \d+ of \S*|an event up to the mark), which`)
+
+// TestOtherState: a state of another version of the program, and one that was cut, are refused.
+func TestOtherState(t *testing.T) {
+	p := newPast(t)
+	p.register("a", 1)
+	config := audit.Config{Issuer: p.registrar.Issuer, Trusted: p.trusted, Whole: true}
+	_, state := p.check(config, p.events)
+	for name, want := range map[string]string{
+		"another version": "another version of this program", "cut": "are not those", "a part cut": "are not those",
+	} {
+		config.Parts = &memory{}
+		config.Since = func(n int) ([]byte, error) {
+			section := bytes.Clone(state[n])
+			switch {
+			case name == "another version" && n == 0:
+				section[3] ^= 1
+			case name == "cut" && n == 0, name == "a part cut" && n > 0:
+				section = section[:len(section)-1]
+			}
+			return section, nil
+		}
+		c, err := audit.New(config)
+		if err == nil {
+			_, err = c.Finish(nil)
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
 
 // concluded returns everything in a report that does not depend on the event from which the check went on. The order of
 // the organizations does.

@@ -92,7 +92,7 @@ type Checker struct {
 	order     []*history
 	shards    map[domain.Shard]*place
 	since     map[domain.Shard]int64 // the last positions of the check that goes on
-	findings  findings // of no organization
+	findings  findings               // of no organization
 	events    int64
 	former    *formerHistory
 	aside     []byte // the event being set aside; the buffer is reused

@@ -200,7 +200,9 @@ func (c *Checker) inspectCertificate(e *Event, v *verdict, fail failing, b *doma
 }
 
 // content names the content of a version by its hash and size.
-func content(hash evidence.Hash, size int64) string { return hash.String() + "/" + strconv.FormatInt(size, 10) }
+func content(hash evidence.Hash, size int64) string {
+	return hash.String() + "/" + strconv.FormatInt(size, 10)
+}
 
 // inspectKeySet checks that the event's data are a key set of this issuer, because verifiers rely on its leaf.
 func (c *Checker) inspectKeySet(e *Event, fail failing) {

@@ -5,9 +5,12 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"integrityledger/domain"
@@ -55,8 +58,17 @@ func (c *Checker) save() error {
 		return nil
 	}
 	slices.SortFunc(histories, func(a, b savedHistory) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-	section := compact.AppendAll(compact.AppendAll(nil, slices.Values(c.places())), slices.Values(histories))
+	shape := c.shape()
+	section := compact.AppendAll(compact.AppendAll(shape[:], slices.Values(c.places())), slices.Values(histories))
 	return c.Save(c.state.Parties().Append(section))
+}
+
+// shape is at the beginning of a saved state. Its digest differs if another version of the program keeps other fields.
+func (c *Checker) shape() [sha256.Size]byte {
+	return sha256.Sum256([]byte(strings.Join([]string{
+		compact.Shape(reflect.TypeFor[place]()), compact.Shape(reflect.TypeFor[savedHistory]()), c.state.Parties().Shape(),
+		c.state.Papers().Shape(), fmt.Sprint(claimKinds),
+	}, "\n")))
 }
 
 // load loads the state of the first pass of the check that this one continues.
@@ -69,6 +81,9 @@ func (c *Checker) load() error {
 		return err
 	}
 	r := compact.NewReader(section)
+	if shape := c.shape(); !bytes.Equal(r.Bytes(sha256.Size), shape[:]) {
+		return errOtherVersion
+	}
 	compact.ReadAll(r, func(p place) { c.shards[p.Shard], c.since[p.Shard] = &p, p.Position })
 	compact.ReadAll(r, func(s savedHistory) {
 		h := c.history(s.ID)
@@ -81,15 +96,11 @@ func (c *Checker) load() error {
 		}
 	})
 	c.state.Parties().Read(r)
-	return loaded(r)
+	return r.End()
 }
 
-func loaded(r *compact.Reader) error {
-	if err := r.End(); err != nil {
-		return say.Errorf("state of the former audit: %w (it was written by another version of this program)", err)
-	}
-	return nil
-}
+var errOtherVersion = say.New("the state of the former audit was written by another version of this program: audit the " +
+	"whole ledger (leave out --since)")
 
 // places lists the ends of the logs by shard.
 func (c *Checker) places() []place {
@@ -200,5 +211,5 @@ func (c *Checker) loadPart(p *part, n int) error {
 	for kind := claimEvent; kind < claimKinds; kind++ {
 		p.earlier[kind] = r.Bytes(r.Uvarint() * uint64(kind.size()))
 	}
-	return loaded(r)
+	return r.End()
 }

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,6 +41,34 @@ func ReadAll[T any](r *Reader, add func(T)) {
 		}
 		add(v)
 	}
+}
+
+// Shape describes the form of a type. Bytes of one shape must not be read as another: they may seem well formed.
+func Shape(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return "*" + Shape(t.Elem())
+	case reflect.Slice:
+		return "[]" + Shape(t.Elem())
+	case reflect.Array:
+		return fmt.Sprintf("[%d]%s", t.Len(), Shape(t.Elem()))
+	case reflect.Struct:
+		if t == timeType {
+			return "time"
+		}
+	default:
+		return t.Kind().String()
+	}
+	indexes, text := fields(t)
+	if text {
+		return "text"
+	}
+	var b strings.Builder
+	for _, i := range indexes {
+		f := t.Field(i)
+		fmt.Fprintf(&b, " %s %s;", f.Name, Shape(f.Type))
+	}
+	return "{" + b.String() + " }"
 }
 
 // fields returns the indexes of a struct's fields. text reports that the struct encodes itself as text instead.

@@ -99,6 +99,20 @@ func TestEveryField(t *testing.T) {
 	}
 }
 
+func TestShape(t *testing.T) {
+	type one struct {
+		A *[]int8
+		T time.Time
+		W word
+		B [2]struct{ S string }
+		C *one `compact:"-"`
+	}
+	const want = "{ A *[]int8; T time; W text; B [2]{ S string; }; }"
+	if got := Shape(reflect.TypeFor[one]()); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 func TestAll(t *testing.T) {
 	want := []inner{{A: 1}, {}, {B: []string{"b"}}}
 	form := AppendAll(AppendAll(nil, slices.Values(want)), slices.Values(want[:1]))

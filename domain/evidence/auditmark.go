@@ -87,19 +87,19 @@ func OpenAuditMark(file []byte, keyID string) (p AuditMarkPayload, sum Hash, err
 		return p, sum, say.Errorf("mark: %w", err)
 	}
 	if s.KeyID != keyID {
-		return p, sum, say.Errorf("mark: it is signed by the key %q, not by yours, %s", s.KeyID, keyID)
+		return p, sum, say.Errorf("it is signed by the key %q, not by yours, %s", s.KeyID, keyID)
 	}
 	x, _ := decodeBase64URL(s.JWK.X, ed25519.PublicKeySize)
 	key, err := NewPublicKey(x)
 	if err != nil || key.KeyNames != s.KeyNames {
-		return p, sum, say.Errorf("mark: %w", errOtherKey)
+		return p, sum, errOtherKey
 	}
 	trust, err := NewTrustedKeys([]TrustedKey{{PublicKey: key}}, nil, nil)
 	if err != nil {
 		return p, sum, err
 	}
 	if _, _, err := checkSignature(trust, keyID, []byte(s.Payload), s.Signature); err != nil {
-		return p, sum, say.Errorf("mark: %w", err)
+		return p, sum, err
 	}
 	p, err = ParseAuditMarkPayload([]byte(s.Payload))
 	return p, sha256.Sum256([]byte(s.Payload)), err

@@ -74,8 +74,6 @@ func (v *auditor) refused(f markFlags, why string) {
 	v.t.Helper()
 	if view, err := v.try(f); err == nil || !strings.Contains(err.Error(), why) {
 		v.t.Errorf("%v, %+v, want an error with %q", err, view.Findings, why)
-	} else {
-		v.t.Logf("%v", err)
 	}
 }
 
@@ -281,7 +279,7 @@ func TestAuditSinceTampering(t *testing.T) {
 			v.exec("DELETE FROM log_timestamps")
 			v.grow()
 			v.rebuild()
-			if view := v.marked("", ""); view.FindingCount != 0 {
+			if view := v.audit(); view.FindingCount != 0 {
 				t.Errorf("a whole audit without the mark: %v", view.Findings)
 			}
 			view := v.marked("mark", "")
