@@ -118,8 +118,8 @@ func (s *Loaded) Papers() Saved {
 // objects lists the objects of a table by their ids.
 func objects[K ~[16]byte, V any](t table[K, *V]) iter.Seq[V] {
 	return func(yield func(V) bool) {
-		for _, key := range sorted(t, compareIDs) {
-			if !yield(*t[key]) {
+		for _, e := range sorted(t, func(a, b entry[K, *V]) int { return compareIDs(a.key, b.key) }) {
+			if !yield(*e.value) {
 				return
 			}
 		}
@@ -128,23 +128,28 @@ func objects[K ~[16]byte, V any](t table[K, *V]) iter.Seq[V] {
 
 func compareIDs[K ~[16]byte](a, b K) int { return bytes.Compare(a[:], b[:]) }
 
-// sorted returns the keys of a table in order.
-func sorted[K comparable, V any](t table[K, V], compare func(a, b K) int) []K {
-	keys := make([]K, 0, len(t))
-	for key := range t {
-		keys = append(keys, key)
+type entry[K, V any] struct {
+	key   K
+	value V
+}
+
+// sorted returns the entries of a table in order.
+func sorted[K comparable, V any](t table[K, V], compare func(a, b entry[K, V]) int) []entry[K, V] {
+	entries := make([]entry[K, V], 0, len(t))
+	for key, value := range t {
+		entries = append(entries, entry[K, V]{key, value})
 	}
-	slices.SortFunc(keys, compare)
-	return keys
+	slices.SortFunc(entries, compare)
+	return entries
 }
 
 // savedGrants leaves out grants that were withdrawn, because they are like those that were never given.
 func (s *Loaded) savedGrants() iter.Seq[savedGrant] {
 	return func(yield func(savedGrant) bool) {
-		for _, g := range sorted(s.grants, func(a, b grantKey) int {
-			return cmp.Or(compareIDs(a.key, b.key), compareIDs(a.company, b.company))
+		for _, e := range sorted(s.grants, func(a, b entry[grantKey, bool]) int {
+			return cmp.Or(compareIDs(a.key.key, b.key.key), compareIDs(a.key.company, b.key.company))
 		}) {
-			if s.grants[g] && !yield(savedGrant{g.key, g.company}) {
+			if e.value && !yield(savedGrant{e.key.key, e.key.company}) {
 				return
 			}
 		}
@@ -153,8 +158,10 @@ func (s *Loaded) savedGrants() iter.Seq[savedGrant] {
 
 func (s *Loaded) savedBackfills() iter.Seq[savedBackfill] {
 	return func(yield func(savedBackfill) bool) {
-		for _, id := range sorted(s.backfills, compareIDs) {
-			if !yield(savedBackfill{id, s.backfills[id]}) {
+		for _, e := range sorted(s.backfills, func(a, b entry[OrganizationID, Backfill]) int {
+			return compareIDs(a.key, b.key)
+		}) {
+			if !yield(savedBackfill{e.key, e.value}) {
 				return
 			}
 		}
@@ -163,15 +170,15 @@ func (s *Loaded) savedBackfills() iter.Seq[savedBackfill] {
 
 func (s *Loaded) savedDocuments() iter.Seq[savedDocument] {
 	return func(yield func(savedDocument) bool) {
-		versions := sorted(s.versions, func(a, b versionKey) int {
-			return cmp.Or(compareIDs(a.document, b.document), cmp.Compare(a.version, b.version))
+		versions := sorted(s.versions, func(a, b entry[versionKey, *Version]) int {
+			return cmp.Or(compareIDs(a.key.document, b.key.document), cmp.Compare(a.key.version, b.key.version))
 		})
-		for _, key := range sorted(s.documents, func(a, b documentKey) int {
-			return compareIDs(s.documents[a].ID, s.documents[b].ID)
+		for _, e := range sorted(s.documents, func(a, b entry[documentKey, *Document]) int {
+			return compareIDs(a.value.ID, b.value.ID)
 		}) {
-			d := savedDocument{Document: *s.documents[key]}
-			for ; len(versions) > 0 && versions[0].document == d.Document.ID; versions = versions[1:] {
-				d.Versions = append(d.Versions, *s.versions[versions[0]])
+			d := savedDocument{Document: *e.value}
+			for ; len(versions) > 0 && versions[0].key.document == d.Document.ID; versions = versions[1:] {
+				d.Versions = append(d.Versions, *versions[0].value)
 			}
 			if !yield(d) {
 				return
@@ -182,21 +189,20 @@ func (s *Loaded) savedDocuments() iter.Seq[savedDocument] {
 
 func (s *Loaded) savedArtifacts() iter.Seq[savedArtifact] {
 	return func(yield func(savedArtifact) bool) {
-		versions := sorted(s.artifactVersions, func(a, b ArtifactVersionID) int {
-			v, w := s.artifactVersions[a], s.artifactVersions[b]
+		versions := sorted(s.artifactVersions, func(a, b entry[ArtifactVersionID, *ArtifactVersion]) int {
+			v, w := a.value, b.value
 			return cmp.Or(compareIDs(v.Artifact.ID, w.Artifact.ID), cmp.Compare(v.Number, w.Number))
 		})
-		certificates := sorted(s.certificates, func(a, b PublicID) int {
-			return cmp.Or(compareIDs(s.certificates[a].Artifact.ID, s.certificates[b].Artifact.ID), compareIDs(a, b))
+		certificates := sorted(s.certificates, func(a, b entry[PublicID, *Certificate]) int {
+			return cmp.Or(compareIDs(a.value.Artifact.ID, b.value.Artifact.ID), compareIDs(a.key, b.key))
 		})
 		for artifact := range objects(s.artifacts) {
 			a := savedArtifact{Artifact: artifact}
-			for len(versions) > 0 && s.artifactVersions[versions[0]].Artifact.ID == artifact.ID {
-				a.Versions, versions = append(a.Versions, *s.artifactVersions[versions[0]]), versions[1:]
+			for ; len(versions) > 0 && versions[0].value.Artifact.ID == artifact.ID; versions = versions[1:] {
+				a.Versions = append(a.Versions, *versions[0].value)
 			}
-			for len(certificates) > 0 && s.certificates[certificates[0]].Artifact.ID == artifact.ID {
-				a.Certificates = append(a.Certificates, *s.certificates[certificates[0]])
-				certificates = certificates[1:]
+			for ; len(certificates) > 0 && certificates[0].value.Artifact.ID == artifact.ID; certificates = certificates[1:] {
+				a.Certificates = append(a.Certificates, *certificates[0].value)
 			}
 			if !yield(a) {
 				return
