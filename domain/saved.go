@@ -12,10 +12,10 @@ import (
 	"integrityledger/domain/compact"
 )
 
-// Saved is a part of a State in a form whose bytes depend only on its objects. An audit saves its state with it, and the
-// next audit goes on from there. It contains the tables that decide whether a later event can follow, and no others:
-// counters, texts, destinations, passkeys and statements judge no event, and sealed secrets and addresses stay out of
-// the file. TestSaved lists every table.
+// Saved is a part of a State in a form whose bytes depend only on its objects. An audit saves its state with it, and
+// the next audit goes on from there. It contains the tables that decide whether a later event can follow, and no
+// others: counters, texts, destinations, passkeys and statements judge no event, and sealed secrets and addresses stay
+// out of the file. TestSaved lists every table.
 type Saved []savedTable
 
 // savedTable is one row of Parties or Papers: how to append all objects of a kind, and how to load them.

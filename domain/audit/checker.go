@@ -22,8 +22,8 @@
 // # Going on
 //
 // A check can save its state, and a later check can begin with it and read only the events since. The state is the same
-// whether one check or several have read the events, byte for byte. It has a section for the first pass and one for each
-// part, and a part's section is read when that part is replayed.
+// whether one check or several have read the events, byte for byte. It has a section for the first pass and one for
+// each part, and a part's section is read when that part is replayed.
 //
 // The package reads no database and no file. The caller stores the parts.
 package audit

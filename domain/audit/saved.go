@@ -99,8 +99,10 @@ func (c *Checker) load() error {
 	return r.End()
 }
 
-var errOtherVersion = say.New("the state of the former audit was written by another version of this program: audit the " +
-	"whole ledger (leave out --since)")
+var errOtherVersion = say.New(
+	"the state of the former audit was written by another version of this program: audit the whole ledger " +
+		"(leave out --since)",
+)
 
 // places lists the ends of the logs by shard.
 func (c *Checker) places() []place {
@@ -130,14 +132,14 @@ func (h *history) months() []usageKey {
 	})
 }
 
-// earlierClaims are the claims of one kind up to the mark, sorted by their keys and searched as they were saved: each is
-// a key and, if the key may be claimed again, its meaning.
+// earlierClaims are the claims of one kind up to the mark, sorted by their keys and searched as they were saved. Each
+// is a key and, if the key may be claimed again, its meaning.
 type earlierClaims []byte
 
 const claimKeySize = 16
 
-// size returns the size of a claim in a saved state. An event id and a record id are claimed by one event each, so their
-// meaning need not be compared: a second claim is a fault.
+// size returns the size of a claim in a saved state. An event id and a record id are claimed by one event each, so
+// their meaning need not be compared: a second claim is a fault.
 func (k claimKind) size() int {
 	if k == claimEvent || k == claimRecord {
 		return claimKeySize

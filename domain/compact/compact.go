@@ -74,7 +74,7 @@ func Shape(t reflect.Type) string {
 // fields returns the indexes of a struct's fields. text reports that the struct encodes itself as text instead.
 func fields(t reflect.Type) (indexes []int, text bool) {
 	if known, ok := structs.Load(t); ok {
-		s := known.(structForm) //nolint:errcheck,forcetypeassert // the map has no other values
+		s := known.(structForm) //nolint:forcetypeassert // the map has no other values
 		return s.indexes, s.text
 	}
 	var s structForm
@@ -144,7 +144,7 @@ func appendElements(dst []byte, v reflect.Value) []byte {
 
 func appendStruct(dst []byte, v reflect.Value) []byte {
 	if v.Type() == timeType {
-		t := v.Addr().Interface().(*time.Time) //nolint:errcheck,forcetypeassert // its type was compared
+		t := v.Addr().Interface().(*time.Time) //nolint:forcetypeassert // its type was compared
 		if t.IsZero() {
 			return append(dst, 0)
 		}

@@ -61,8 +61,8 @@ func Check(ctx context.Context, pool *pgxpool.Pool, progress func(done, all int6
 
 // Check derives the tree from the hashes of the events, in the order that the runs record. It compares every stored
 // tile, the root and the last checkpoint with it, all in one snapshot. The error names the first difference. Check
-// trusts the stored hashes of the events, which an audit computes itself: with Logs it compares them with those that the
-// audit has read. progress, if not nil, is called with the number of leaves done.
+// trusts the stored hashes of the events, which an audit computes itself: with Logs it compares them with those that
+// the audit has read. progress, if not nil, is called with the number of leaves done.
 func (x Extent) Check(
 	ctx context.Context, pool *pgxpool.Pool, progress func(done, all int64),
 ) (d Derived, err error) {
@@ -304,7 +304,7 @@ func (c *checker) derive(ctx context.Context, r run) error {
 		if c.last.size > c.tree.size { // stop at the checkpoint to compare its root
 			limit = min(limit, c.last.size-c.tree.size)
 		}
-		if taken := c.taken[r.shard].Position; read && taken < log.Position { // stop at the last event that the audit has read
+		if taken := c.taken[r.shard].Position; read && taken < log.Position { // stop at the last event that was read
 			limit = min(limit, log.Position-taken)
 		} else if err := c.endPrefix(); err != nil {
 			return err

@@ -72,7 +72,9 @@ func (a *app) auditCommand() *cobra.Command {
 	against := v.Flags().String("against", "", "earlier bundle that the history must extend, or s3://bucket/prefix with "+
 		"exports that the transparency log must extend")
 	var marks markFlags
-	v.Flags().StringVar(&marks.write, "mark", "", "write a mark to this file, and the state beside it, if nothing is found")
+	v.Flags().StringVar(
+		&marks.write, "mark", "", "write a mark to this file, and the state beside it, if nothing is found",
+	)
 	v.Flags().StringVar(&marks.since, "since", "", "mark to go on from: read only the events after it")
 	v.Flags().StringVar(
 		&marks.key, "mark-key", "", "file of the auditor's own private key, which signs marks; --mark creates it",

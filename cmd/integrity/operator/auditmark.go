@@ -122,7 +122,8 @@ func (o *auditOptions) checkMarks(issuer string, shards int) error {
 		}
 		if own {
 			return say.Errorf(
-				"--mark-key: %s is a key of the ledger, and a thief of it could make marks: use a key that only the auditor has", id,
+				"--mark-key: %s is a key of the ledger, and a thief of it could make marks: use a key that only the auditor has",
+				id,
 			)
 		}
 	}
@@ -295,7 +296,8 @@ type savedState struct {
 	header []byte
 }
 
-// openState opens the state of a mark. If the program was interrupted while it wrote the mark, the state is the next one.
+// openState opens the state of a mark. If the program was interrupted while it wrote the mark, the state is the next
+// one.
 func openState(mark string, digest evidence.Hash) (*savedState, error) {
 	path := statePath(mark)
 	s, err := openStateFile(path, digest)

@@ -303,7 +303,7 @@ func TestAuditSinceTampering(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v.t, v.evil.t = t, t
+			v.t = t
 			tamper()
 			restore(all...)
 		})
