@@ -197,7 +197,7 @@ func (p *past) audit(change ...func(*audit.Config)) audit.Report {
 	if config.Former != nil {
 		return whole
 	}
-	for _, cut := range []int{len(p.events) / 2, max(0, len(p.events)-1)} {
+	for _, cut := range []int{len(p.events) / 2, max(0, len(p.events)-1), len(p.events)} {
 		before, saved := p.check(config, p.events[:cut])
 		if before.Count != 0 {
 			continue

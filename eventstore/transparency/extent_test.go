@@ -46,6 +46,7 @@ func TestExtent(t *testing.T) {
 	}
 	before := Extent{}
 	for round, ahead := range []int{0, 3, 300, 0, 2} {
+		register(t, l, a, 1000*round+500, 2) // the next run begins with them, and the audit ends within it
 		now := read(t, l, 1, 2)
 		// The tree is behind the audit in the last round, and ahead of it or equal in the others.
 		register(t, l, a, 1000*round, ahead)
@@ -58,7 +59,7 @@ func TestExtent(t *testing.T) {
 			t.Errorf("round %d: since %+v, whole %+v", round, since, whole)
 		}
 		for i, log := range whole.Shards {
-			if log.Position > now[i].Position || ahead > 0 && round < 4 && log != now[i] {
+			if log.Position > now[i].Position || i == 0 && ahead > 0 && round < 4 && log != now[i] {
 				t.Errorf("round %d: the prefix has %+v, the audit has read %+v", round, log, now[i])
 			}
 		}

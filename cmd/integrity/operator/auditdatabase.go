@@ -192,7 +192,7 @@ func (d *databaseAudit) strays(ctx context.Context, report audit.Report) error {
 }
 
 // log derives the transparency tree from the events, or from the mark and the events after it. It checks the stored
-// checkpoint and all exported ones against the tree, and returns the part of the tree that contains only events that it has read.
+// checkpoint and all exported ones against the tree. It returns the beginning of the tree that has only audited events.
 func (d *databaseAudit) log(
 	ctx context.Context, logs []audit.Log, exports *worm.Report,
 ) (tree transparency.Prefix, err error) {
