@@ -128,17 +128,26 @@ func TestTimestamps(t *testing.T) {
 		t.Errorf("log check: %+v of %d tokens", checked, stored)
 	}
 	must(t, env, "rebuild")
-	if out := must(t, env, "audit"); strings.Contains(out, "log_timestamps") {
+	mark := filepath.Join(t.TempDir(), "ledger.mark")
+	marks := []string{"audit", "--mark", mark, "--mark-key", mark + ".key.pem"}
+	if out := must(t, env, marks...); strings.Contains(out, "log_timestamps") || !strings.Contains(out, "\nwhole audit") {
 		t.Errorf("audit: %s", out)
+	}
+	marks = append(marks, "--since", mark)
+	if out := must(t, append(env, "LANG=es"), marks...); !strings.Contains(out, "\nauditoría desde la marca de 2") ||
+		!strings.Contains(out, ": 0 eventos después de ") || !strings.Contains(out, "\nmarca de ") {
+		t.Errorf("audit --since: %s", out)
 	}
 	spoil(
 		t, dir,
 		"UPDATE log_timestamps SET gen_time = gen_time - interval '1 hour' WHERE tree_size = (SELECT min(tree_size) FROM "+
 			"log_timestamps)",
 	)
-	if r := integrity(t, env, "audit"); r.code != cli.ExitNegative ||
-		strings.Count(r.out, "FINDING log: log_timestamps ") != 1 {
-		t.Errorf("audit of a changed token: %d %s %s", r.code, r.out, r.errs)
+	for _, words := range [][]string{{"audit"}, marks} {
+		if r := integrity(t, env, words...); r.code != cli.ExitNegative ||
+			strings.Count(r.out, "FINDING log: log_timestamps ") != 1 || strings.Contains(r.out, "\nmark of") {
+			t.Errorf("%s of a changed token: %d %s %s", words, r.code, r.out, r.errs)
+		}
 	}
 	if r := integrity(t, env, "log", "check"); r.code != cli.ExitNegative ||
 		!strings.Contains(r.out+r.errs, "the token of good for ") {
