@@ -356,13 +356,13 @@ func (v *auditView) text() say.Phrase {
 	}
 	switch {
 	case v.Since != nil:
-		b.Sayf("\naudit since the mark of %s: %d events after %d, whose rows were not read again; last whole audit: %s",
+		b.Sayf("\naudit since the mark of %s; events read: %d; older events, not read again: %d; last whole audit: %s",
 			v.Since.MarkedAt, v.Events, v.Since.Events, v.Since.WholeAt)
 	case v.Scope == wholeScope:
 		b.Sayf("\nwhole audit: every event was read")
 	}
 	if m := v.Mark; m != nil {
-		b.Sayf("\nmark of %d events: %s, signed by %s; its state: %s, %d bytes", m.Events, m.File, m.KeyID, m.StateFile,
+		b.Sayf("\nmark: %s, signed by %s; events: %d; state: %s, bytes: %d", m.File, m.KeyID, m.Events, m.StateFile,
 			m.StateBytes)
 	}
 	b.Sayf("\nnot checked:\n")

@@ -150,8 +150,8 @@ func (d *databaseAudit) events(ctx context.Context, issuer string) (report audit
 	case d.since != nil:
 		d.view.Scope = sinceScope
 		d.view.notChecked(
-			"the %d events up to the mark: their rows were not read again, so only a whole audit (without --since) finds one that "+
-				"was changed since. The transparency log must still have the root that it had then", d.since.Events,
+			"events up to the mark (%d): their rows were not read again, so only a whole audit (without --since) finds one "+
+				"that was changed since. The transparency log must still have the root that it had then", d.since.Events,
 		)
 	case !d.only.IsZero():
 		d.view.Scope = organizationScope

@@ -153,7 +153,7 @@ func TestAuditSince(t *testing.T) {
 		}
 		text := fmt.Sprint(news.text())
 		for _, want := range []string{
-			fmt.Sprintf("%d events after %d, whose rows were not read again", news.Events, was.Events),
+			fmt.Sprintf("events read: %d; older events, not read again: %d;", news.Events, was.Events),
 			"only a whole audit (without --since) finds", "the projections: only a whole audit",
 		} {
 			if !strings.Contains(text, want) {
@@ -257,7 +257,7 @@ func TestAuditSinceTampering(t *testing.T) {
 			e.Actor = domain.SystemActor
 			v.exec("UPDATE events SET actor = $3 WHERE shard = $1 AND position = $2", e.Shard, e.Position, e.Actor)
 			view := v.clean("mark", "")
-			if !strings.Contains(fmt.Sprint(view.NotChecked), fmt.Sprintf("the %d events up to the mark", mark.Events)) {
+			if !strings.Contains(fmt.Sprint(view.NotChecked), fmt.Sprintf("events up to the mark (%d)", mark.Events)) {
 				t.Errorf("not checked: %v", view.NotChecked)
 			}
 			v.first(v.marked("", "whole"), audit.CheckHash, e.Sequence)
@@ -365,7 +365,7 @@ func TestMarksAreChecked(t *testing.T) {
 	v.refused(use, "belongs to the ledger "+v.Installation.Issuer)
 	v.as.Installation.Issuer = v.Installation.Issuer
 	v.as.Installation.Shards = 0
-	v.refused(use, "the mark has 1 shards")
+	v.refused(use, "its number of shards is 1")
 	v.as.Installation.Shards = 1
 	trusted := v.Trusted
 	key := must1(signingKeys{v.app}.signerAt(keyfiles.Source{}, use.key))
@@ -373,4 +373,15 @@ func TestMarksAreChecked(t *testing.T) {
 	v.refused(v.flags("mark", "next"), "is a key of the ledger")
 	v.Trusted = trusted
 	v.clean("mark", "next")
+
+	// A ledger with more shards than the mark: the others are read from their beginning.
+	v.exec(`INSERT INTO shard_heads SELECT (jsonb_populate_record(h, '{"shard": 1, "position": 0}')).* FROM shard_heads h`)
+	v.as.Installation.Shards = 2
+	o := v.Organization(t, 1, domain.InternalPlan)
+	v.Must(t, v.Register(t, o, o.Declaration("other-shard", 1, "content")))
+	v.clean("mark", "wider")
+	v.clean("", "whole")
+	if !bytes.Equal(v.read("wider.state"), v.read("whole.state")) || len(v.payload("wider").Shards) != 2 {
+		t.Errorf("with another shard: %+v", v.payload("wider"))
+	}
 }
