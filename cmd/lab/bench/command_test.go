@@ -181,7 +181,7 @@ func TestBench(t *testing.T) {
 			missing[target.Note]++
 		}
 	}
-	if len(result.Targets) != 27 || result.Flood == nil || len(result.HOT) != 4 {
+	if len(result.Targets) != 30 || result.Flood == nil || len(result.HOT) != 4 {
 		t.Errorf("%d targets, flood %+v, %+v", len(result.Targets), result.Flood, result.HOT)
 	}
 	for _, reason := range []string{"needs --growth", "left out by --quick"} {
