@@ -133,7 +133,9 @@ func (o *auditOptions) checkMarks(issuer string, shards int) error {
 	case m.Issuer != issuer:
 		return say.Errorf("--since: the mark belongs to the ledger %s, not to %s", m.Issuer, issuer)
 	case len(m.Shards) > shards:
-		return say.Errorf("--since: the mark is of another ledger: its number of shards is %d, here it is %d", len(m.Shards), shards)
+		return say.Errorf(
+			"--since: the mark is of another ledger: its number of shards is %d, here it is %d", len(m.Shards), shards,
+		)
 	}
 	return nil
 }
