@@ -434,6 +434,11 @@ func TestForgeries(t *testing.T) {
 		"one reference, two documents": {func(p *past) {
 			change(p, domain.RecordRegistered, 5, func(b *domain.RecordRegisteredBody) { b.DocumentReference = "a" })
 		}, audit.CheckUnique, "document reference"},
+		"one document, two references": {func(p *past) {
+			var first domain.RecordRegisteredBody
+			change(p, domain.RecordRegistered, 1, func(b *domain.RecordRegisteredBody) { first = *b })
+			change(p, domain.RecordRegistered, 5, func(b *domain.RecordRegisteredBody) { b.DocumentID = first.DocumentID })
+		}, audit.CheckUnique, "document id"},
 		"one publicId, two versions": {func(p *past) {
 			var first domain.RecordRegisteredBody
 			change(p, domain.RecordRegistered, 1, func(b *domain.RecordRegisteredBody) { first = *b })

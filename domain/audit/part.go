@@ -201,7 +201,9 @@ func (c *Checker) unique(e *Event) (err error) {
 		}
 	}
 	version := func(publicID domain.PublicID, document domain.DocumentID, source, reference string, number int32) {
-		claim(claimDocument, digest(e.Company.String()+"\x00"+source+"\x00"+reference), document.String())
+		of := e.Company.String() + "\x00" + source + "\x00" + reference
+		claim(claimDocument, digest(of), document.String())
+		claim(claimDocumentID, document, of)
 		claim(claimPublicID, publicID, document.String()+"\x00"+strconv.Itoa(int(number)))
 	}
 	claim(claimEvent, e.ID, e.Organization.String()+"\x00"+strconv.FormatInt(e.Sequence, 10))
@@ -463,11 +465,12 @@ const (
 	claimPublicID                      // a publicId: one version or certificate
 	claimDocument                      // company, source and reference: one document
 	claimText                          // a text's id: one salted hash
+	claimDocumentID                    // a document's id: one company, source and reference
 	claimKinds
 )
 
 func (k claimKind) word() say.Word {
-	return [...]say.Word{"", "event id", "record id", "publicId", "document reference", "text id"}[k]
+	return [...]say.Word{"", "event id", "record id", "publicId", "document reference", "text id", "document id"}[k]
 }
 
 // claimed assigns a meaning to a key; equal keys must have equal meanings. Its fields are written in order, after its

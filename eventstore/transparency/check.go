@@ -98,10 +98,14 @@ func (x Extent) Check(
 			x.After.Size,
 		)
 	}
-	if !begun {
-		return d, nil
+	shards := len(positions)
+	for _, log := range x.Logs {
+		shards = max(shards, int(log.Shard)+1)
 	}
-	c := checker{tx: tx, last: last, taken: make([]audit.Log, max(len(positions), len(x.Logs))), logs: x.Logs}
+	c := checker{tx: tx, last: last, taken: make([]audit.Log, shards), logs: x.Logs}
+	if !begun {
+		return d, c.rest(ctx)
+	}
 	if err := c.begin(ctx, x.After); err != nil {
 		return d, err
 	}
@@ -253,7 +257,7 @@ func (c *checker) hashes(ctx context.Context, shard domain.Shard, limit int64) (
 	}
 	taken.Position += int64(len(hashes))
 	if int64(len(hashes)) != limit {
-		return nil, differs("the tree holds events of shard %d after position %d that the log lacks", shard, taken.Position)
+		return nil, differs("the tree or the audit has events of shard %d after position %d that the log lacks", shard, taken.Position)
 	}
 	for _, hash := range hashes {
 		taken.Head = audit.Head(taken.Head, hash)

@@ -104,7 +104,7 @@ func TestExtentTampered(t *testing.T) {
 		"DELETE FROM transparency_tiles WHERE level = 1":                                                                "tile 1/0 has 0 bytes",
 		"UPDATE transparency_tree SET size = size - 1; DELETE FROM transparency_checkpoint":                             "restored to an earlier state",
 		"UPDATE events SET hash = sha256('x') WHERE shard = 1 AND position = (SELECT max(position) - 2 FROM events)":    "differ from those that the audit has read",
-		"DELETE FROM events WHERE shard = 1 AND position = (SELECT max(position) FROM events)":                          "the log lacks",
+		"DELETE FROM events WHERE shard = 1 AND position = (SELECT max(position) FROM events)":                          "that the log lacks",
 	} {
 		spoiled(sql, found)
 		restored()
@@ -119,6 +119,26 @@ func TestExtentTampered(t *testing.T) {
 	}
 	if _, err := Check(context.Background(), l.Pool, nil); !errors.Is(err, ErrDiffers) {
 		t.Errorf("an old tile, by the whole check: %v", err)
+	}
+}
+
+// TestExtentWithoutTree: without a tree the hashes of all events are compared with those that the audit has read, also
+// if lower shards have none.
+func TestExtentWithoutTree(t *testing.T) {
+	pgtest.OneServer(t, "it disables the triggers of a table")
+	l, signer := ledgertest.New(t), newSigner(t)
+	register(t, l, l.Organization(t, 1, domain.InternalPlan), 0, 3)
+	x := Extent{Logs: read(t, l, 1)}
+	pool := owner(t, l)
+	exec(t, pool, "ALTER TABLE events DISABLE TRIGGER USER")
+	exec(t, pool, "UPDATE events SET hash = sha256('x') WHERE shard = 1 AND position = 2")
+	if _, err := x.Check(context.Background(), l.Pool, nil); !errors.Is(err, ErrDiffers) {
+		t.Errorf("a changed event: %v", err)
+	}
+	process(t, l, signer).turned(t) // of shard 1 alone
+	register(t, l, l.Organization(t, 3, domain.InternalPlan), 0, 1)
+	if _, err := (Extent{Logs: read(t, l, 1, 3)}).Check(context.Background(), l.Pool, nil); err != nil {
+		t.Errorf("shards 1 and 3: %v", err)
 	}
 }
 

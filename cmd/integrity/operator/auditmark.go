@@ -66,6 +66,8 @@ func (o *auditOptions) openMarks(a *app, f markFlags, whole bool) error {
 		return say.New("--mark and --since apply to the whole database: leave out BUNDLE and --organization")
 	case f.since != "" && (o.against != nil || o.worm != nil):
 		return say.New("--against needs the whole history: leave out --since")
+	case f.write != "" && f.write == f.key:
+		return say.New("--mark and --mark-key must be different files")
 	case f.write != "" && f.key == "":
 		return say.New("--mark needs --mark-key, the file of the auditor's own private key")
 	case f.key == "" && f.keyID == "":
