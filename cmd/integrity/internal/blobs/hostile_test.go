@@ -54,6 +54,7 @@ func TestHostileListsAndObjects(t *testing.T) {
 	}{
 		"pages without end": {func(w http.ResponseWriter) {
 			n++
+			time.Sleep(3 * versionTime)
 			_, _ = io.WriteString(w, page(true, fmt.Sprintf(version, "of/x", n)))
 		}, `after "x": the server does not end the list in time`},
 		"empty pages": {func(w http.ResponseWriter) {
@@ -66,6 +67,12 @@ func TestHostileListsAndObjects(t *testing.T) {
 		"another prefix": {func(w http.ResponseWriter) {
 			_, _ = io.WriteString(w, page(false, fmt.Sprintf(version, "of/x", 1)+fmt.Sprintf(version, "y", 1)))
 		}, `after "x": the server lists "y", which does not have the prefix`},
+		"a long name": {func(w http.ResponseWriter) {
+			_, _ = io.WriteString(w, page(false, fmt.Sprintf(version, "of/"+strings.Repeat("x", 1022), 1)))
+		}, `after "": the name of "of/` + strings.Repeat("x", 97) + `"…, or the ID of its version, has more than 1024 bytes`},
+		"a long version": {func(w http.ResponseWriter) {
+			_, _ = io.WriteString(w, page(false, strings.Replace(fmt.Sprintf(version, "of/x", 1), ">1<", ">"+strings.Repeat("1", 1025)+"<", 1)))
+		}, `the name of "of/x"…, or the ID of its version`},
 	} {
 		b.patience = 200 * time.Millisecond
 		if what == "a huge page" {

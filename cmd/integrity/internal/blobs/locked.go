@@ -36,8 +36,9 @@ const lockedForm = "s3://bucket/prefix?object-lock=compliance&days=3650"
 // A server may be hostile or broken, so its answers are bounded, well above what an honest one needs for exports.
 const (
 	lockedPatience = time.Minute
-	versionTime    = 50 * time.Microsecond // more for a listing, for each version that it has given
-	maxPage        = 8 << 20               // bytes: a thousand names of 1,024 bytes, each of which is encoded as three
+	versionTime    = time.Millisecond // more for a listing, for each version that it has given
+	maxPage        = 8 << 20          // bytes: a thousand names of 1,024 bytes, each of which is encoded as three
+	maxName        = 1024             // bytes of a name, and of a version ID
 )
 
 // maxRetention is the longest retention in years.
@@ -199,7 +200,10 @@ func (b *Locked) Versions(ctx context.Context, after string, take func(Version) 
 		name, ok := strings.CutPrefix(o.Key, b.prefix)
 		v := Version{name, o.VersionID, o.LastModified.UTC(), o.IsDeleteMarker}
 		if !ok {
-			return failed(say.Errorf("the server lists %q, which does not have the prefix", o.Key))
+			return failed(say.Errorf("the server lists %.100q, which does not have the prefix", o.Key))
+		}
+		if len(o.Key) > maxName || len(o.VersionID) > maxName {
+			return failed(say.Errorf("the name of %.100q…, or the ID of its version, has more than %d bytes", o.Key, maxName))
 		}
 		last = v
 		if err := take(v); err != nil {

@@ -67,7 +67,7 @@ func Check(ctx context.Context, b *blobs.Locked, q Question) (*Report, error) {
 	}
 	r := &Report{Place: b.Name}
 	if l.Others > 0 {
-		r.Sayf("objects that belong to no export were not read: %d. The first: %s", l.Others, strings.Join(l.Foreign, ", "))
+		r.Sayf("objects that belong to no export were not read: %d. The first ones: %s", l.Others, strings.Join(l.Foreign, ", "))
 	}
 	r.locks(read)
 	r.order(read, q.Now)
@@ -134,16 +134,15 @@ func (e *reading) load(ctx context.Context, file string, most int64) (text []byt
 	case bundle.CheckpointFile:
 		e.stored = first.At
 	}
-	e.deleted = e.deleted || e.hidden(file)
-	replacements := e.replacements(file)
-	if len(replacements) > maxReplacements {
+	written := e.files[file]
+	e.deleted = e.deleted || written.deleted
+	if written.later > len(written.newest) {
 		e.found(
 			audit.CheckExport, file, say.Sentencef("one version, because exports are never replaced"),
-			say.Sentencef("%d later ones, of which %d were read", len(replacements), maxReplacements),
+			say.Sentencef("%d later ones, of which %d were read", written.later, len(written.newest)),
 		)
-		replacements = replacements[len(replacements)-maxReplacements:]
 	}
-	for _, v := range replacements {
+	for _, v := range written.newest {
 		later, _, err := e.bucket.Read(ctx, v, most)
 		if err != nil {
 			return nil, false, err

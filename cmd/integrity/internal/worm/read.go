@@ -20,8 +20,8 @@ type Export struct {
 	Size   int64     // in its name
 	Issuer string    // in its manifest, once Open has read it
 
-	versions       map[string][]blobs.Version // of each file, the newest first
-	manifestSHA256 string                     // once it was read
+	files          map[string]*versions
+	manifestSHA256 string // once it was read
 }
 
 // Listing is what a bucket contains.
@@ -36,9 +36,39 @@ const (
 	maxVersions = 1_000_000
 	maxExports  = 40_000
 	maxForeign  = 10
-
-	maxFileVersions = 1000 // an export writes one
 )
+
+// versions are the versions of a file. Anybody who may write to the bucket can add any number, so only those that are
+// read are kept.
+type versions struct {
+	first   *blobs.Version  // the oldest; nil if only markers are left
+	later   int             // number of those written after the first
+	newest  []blobs.Version // of the later ones, at most maxReplacements, the newest first
+	deleted bool            // a marker hides the file from readers that ask for no version
+}
+
+// add adds the next version of a list, which has newer ones first.
+func (f *versions) add(v blobs.Version) {
+	switch {
+	case v.Deleted:
+		f.deleted = true
+		return
+	case f.first == nil:
+		f.first = &v
+		return
+	case v == *f.first || slices.Contains(f.newest, v):
+		return
+	case !v.At.After(f.first.At):
+		v, *f.first = *f.first, v
+	}
+	f.later++
+	i := slices.IndexFunc(f.newest, func(n blobs.Version) bool { return n.At.Before(v.At) })
+	if i < 0 {
+		i = len(f.newest)
+	}
+	f.newest = slices.Insert(f.newest, i, v)
+	f.newest = f.newest[:min(len(f.newest), maxReplacements)]
+}
 
 // Reading all exports may take so long, in total: an honest server sends the small objects of several in a second.
 const (
@@ -71,15 +101,13 @@ func List(ctx context.Context, b *blobs.Locked, after string) (l Listing, err er
 		}
 		e := known[folder]
 		if e == nil {
-			e = &Export{Name: folder, At: at, Size: size, versions: map[string][]blobs.Version{}}
+			e = &Export{Name: folder, At: at, Size: size, files: map[string]*versions{}}
 			known[folder], l.Exports = e, append(l.Exports, e)
 		}
-		if len(e.versions[file]) >= maxFileVersions || slices.Contains(e.versions[file], v) {
-			return say.Errorf(
-				"%s: the server lists more than %d versions of %q, or one of them twice", b.Name, maxFileVersions, v.Name,
-			)
+		if e.files[file] == nil {
+			e.files[file] = &versions{}
 		}
-		e.versions[file] = append(e.versions[file], v)
+		e.files[file].add(v)
 		return nil
 	})
 	slices.SortFunc(l.Exports, func(a, b *Export) int { return strings.Compare(a.Name, b.Name) })
@@ -109,23 +137,10 @@ func (e *Export) Complete() bool { _, ok := e.original(manifestFile); return ok 
 
 // original returns the first version of a file: versions written later do not count, nor do markers that hide it.
 func (e *Export) original(file string) (first blobs.Version, ok bool) {
-	for _, v := range e.versions[file] {
-		if !v.Deleted && (!ok || !v.At.After(first.At)) {
-			first, ok = v, true
-		}
+	if f := e.files[file]; f != nil && f.first != nil {
+		return *f.first, true
 	}
-	return first, ok
-}
-
-// hidden reports whether a marker hides a file from readers that ask for no version.
-func (e *Export) hidden(file string) bool {
-	return slices.ContainsFunc(e.versions[file], func(v blobs.Version) bool { return v.Deleted })
-}
-
-// replacements returns the versions of a file that were written after the first.
-func (e *Export) replacements(file string) []blobs.Version {
-	first, _ := e.original(file)
-	return slices.DeleteFunc(slices.Clone(e.versions[file]), func(v blobs.Version) bool { return v.Deleted || v == first })
+	return first, false
 }
 
 // Complete returns the complete exports.

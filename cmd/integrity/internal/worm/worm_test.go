@@ -132,23 +132,45 @@ func TestOriginalVersion(t *testing.T) {
 	version := func(id string, after time.Duration, deleted bool) blobs.Version {
 		return blobs.Version{Name: "x", ID: id, At: at.Add(after), Deleted: deleted}
 	}
-	e := Export{Name: example, At: at, versions: map[string][]blobs.Version{manifestFile: {
+	listed := func(list ...blobs.Version) map[string]*versions {
+		f := &versions{}
+		for _, v := range list {
+			f.add(v)
+		}
+		return map[string]*versions{manifestFile: f}
+	}
+	e := Export{Name: example, At: at, files: listed(
 		version("marker", 2, true), version("later", 1, false), version("same second", 0, false), version("first", 0, false),
-	}}}
+		version("first", 0, false),
+	)}
 	first, ok := e.original(manifestFile)
-	if !ok || first.ID != "first" || !e.hidden(manifestFile) || len(e.replacements(manifestFile)) != 2 || !e.Complete() {
-		t.Errorf("%+v, %d later ones", first, len(e.replacements(manifestFile)))
+	if f := e.files[manifestFile]; !ok || first.ID != "first" || !f.deleted || f.later != 2 || !e.Complete() ||
+		f.newest[0].ID != "later" || f.newest[1].ID != "same second" {
+		t.Errorf("%+v, %+v", first, f)
 	}
 	if _, ok := e.original(bundle.CheckpointFile); ok {
 		t.Error("a file that is not there has a version")
 	}
-	gone := Export{At: at, versions: map[string][]blobs.Version{manifestFile: {version("marker", 0, true)}}}
+	gone := Export{At: at, files: listed(version("marker", 0, true))}
 	if gone.Complete() {
 		t.Error("an export of which only a marker is left is complete")
 	}
+	// Anybody who may write can add any number of versions and markers: the first and the newest are kept, in any order.
+	many := make([]blobs.Version, 3000)
+	for i := range many {
+		many[i] = version(fmt.Sprint(i), time.Duration(i), i%3 == 1)
+	}
+	for range 2 {
+		slices.Reverse(many)
+		f := listed(many...)[manifestFile]
+		if f.first.ID != "0" || f.later != 1999 || !f.deleted || len(f.newest) != maxReplacements ||
+			f.newest[0].ID != "2999" || f.newest[7].ID != "2988" {
+			t.Errorf("of many versions these are kept: %+v", f)
+		}
+	}
 	future := e
 	future.At = at.AddDate(1, 0, 0)
-	l := Listing{Exports: []*Export{{At: at.AddDate(0, 0, -1), versions: e.versions}, &e, &gone, &future}}
+	l := Listing{Exports: []*Export{{At: at.AddDate(0, 0, -1), files: e.files}, &e, &gone, &future}}
 	if newest := l.Newest(at.Add(time.Hour)); len(newest) != 2 || newest[0] != &e || newest[1] != &future {
 		t.Errorf("the newest are %v", newest)
 	}
