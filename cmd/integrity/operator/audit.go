@@ -162,12 +162,15 @@ func (a *app) auditBundle(
 	} else if o.Trusted, err = keyfiles.ReadTrusted(cfg.TrustedKeys); err != nil {
 		return auditView{}, err
 	}
-	exports, err := o.readWorm(ctx, b.Issuer, func() (*worm.Keys, error) {
+	exports, err := o.readWorm(ctx, b.Issuer, func() (worm.Keys, error) {
 		at, atErr := time.Parse(time.RFC3339Nano, b.ExportedAt)
-		if wrongKeys != nil || atErr != nil {
-			return nil, nil //nolint:nilnil,nilerr // reported already
+		switch { // both are reported already
+		case wrongKeys != nil:
+			return worm.Keys{Missing: say.Sentencef("the trusted keys in the bundle cannot be read")}, nil
+		case atErr != nil:
+			return worm.Keys{Missing: say.Sentencef("the bundle does not say when it was exported")}, nil
 		}
-		return &worm.Keys{TrustedKeys: bundled, At: at, Place: bundle.TrustedKeysFile}, nil
+		return worm.Keys{TrustedKeys: bundled, At: at, Place: bundle.TrustedKeysFile}, nil
 	})
 	if err != nil {
 		return auditView{}, err

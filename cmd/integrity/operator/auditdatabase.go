@@ -47,7 +47,7 @@ func (a *app) auditDatabase(
 		}
 	}
 	// Read the exports first: the tree that is derived afterwards must contain every one of them.
-	exports, err := o.readWorm(ctx, l.Installation.Issuer, func() (*worm.Keys, error) { return ledgerKeys(ctx, l) })
+	exports, err := o.readWorm(ctx, l.Installation.Issuer, func() (worm.Keys, error) { return ledgerKeys(ctx, l) })
 	if err != nil {
 		return auditView{}, err
 	}

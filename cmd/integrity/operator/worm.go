@@ -177,9 +177,9 @@ type exportsView struct {
 }
 
 // readWorm reads and checks the exports that --against names; nil if it names none. ledger returns the keys of what is
-// audited, nil if it has none.
+// audited.
 func (o *auditOptions) readWorm(
-	ctx context.Context, issuer string, ledger func() (*worm.Keys, error),
+	ctx context.Context, issuer string, ledger func() (worm.Keys, error),
 ) (*worm.Report, error) {
 	if o.worm == nil {
 		return nil, nil //nolint:nilnil // documented
@@ -195,14 +195,16 @@ func (o *auditOptions) readWorm(
 	return r, nil
 }
 
-// ledgerKeys returns the trusted keys that the ledger has published in its transparency log. It returns
-// nil without published keys.
-func ledgerKeys(ctx context.Context, l *ledger.Opened) (*worm.Keys, error) {
+// ledgerKeys returns the trusted keys that the ledger has published in its transparency log.
+func ledgerKeys(ctx context.Context, l *ledger.Opened) (worm.Keys, error) {
 	last, _, err := transparency.ReadPublishedKeys(ctx, l.Read)
-	if errors.Is(err, transparency.ErrNoKeySet) || errors.Is(err, history.ErrDamaged) { // which the audit reports
-		return nil, nil //nolint:nilnil // documented
+	switch {
+	case errors.Is(err, transparency.ErrNoKeySet):
+		return worm.Keys{Missing: say.Sentencef("it has published none in its transparency log (integrity keys publish)")}, nil
+	case errors.Is(err, history.ErrDamaged): // which the audit reports
+		return worm.Keys{Missing: say.Sentencef("the ones that it has published are damaged in the database")}, nil
 	}
-	return &worm.Keys{TrustedKeys: last.Trusted, At: last.Event.OccurredAt, Place: "keys.published"}, err
+	return worm.Keys{TrustedKeys: last.Trusted, At: last.Event.OccurredAt, Place: "keys.published"}, err
 }
 
 // exports adds what the exports prove by themselves.
@@ -301,28 +303,25 @@ func (d *doctor) exports(ctx context.Context) {
 	for _, e := range listed.Future(until) {
 		d.warn(
 			check, say.Sentencef("the export %s is dated in the future, so it does not count", e.Name),
-			say.Sentencef("look who wrote it: a wrong clock, or somebody who wants to hide that exports are missing"),
+			say.Sentencef("find out who wrote it: a wrong clock, or somebody who wants to hide that exports are missing"),
 		)
 		break // the first is enough
 	}
-	var unreadable error
-	other := ""
 	if err == nil && last != nil {
-		if _, unreadable = last.ReadManifest(looking, b); unreadable == nil && d.issuer != "" && last.Issuer != d.issuer {
-			other = last.Issuer
-		}
+		_, err = last.ReadManifest(looking, b)
 	}
+	unreadable, wrong := errors.AsType[*worm.UnreadableError](err)
 	switch {
+	case wrong:
+		d.warn(check, said(unreadable), say.Sentencef("run integrity audit --against, and find out who wrote it"))
 	case err != nil:
 		d.warn(check, said(err), say.Sentencef("no checkpoint is exported until it answers; see the operators' manual, "+
 			"Exports"))
 	case last == nil:
 		d.warn(check, say.Sentencef("%s has no export of the last 31 days", b.Name), do)
-	case unreadable != nil:
-		d.warn(check, said(unreadable), say.Sentencef("run integrity audit --against, and find out who wrote it"))
-	case other != "":
+	case d.issuer != "" && last.Issuer != d.issuer:
 		d.warn(
-			check, say.Sentencef("the last export, %s, is of %s, but this installation is %s", last.Name, other, d.issuer),
+			check, say.Sentencef("the last export, %s, is of %s, but this installation is %s", last.Name, last.Issuer, d.issuer),
 			say.Sentencef("give each installation a prefix of its own in INTEGRITY_WORM"),
 		)
 	default:

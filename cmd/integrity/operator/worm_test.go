@@ -520,7 +520,7 @@ func TestWormFindsChangedExports(t *testing.T) {
 				two + "/trusted-keys.json: expected the signing key " + v.Trusted.Keys()[0].KeyID + ", as in the export " + one,
 				two + "/trusted-keys.json: expected the log key ",
 				two + "/trusted-keys.json: expected the witness key ", two + "/trusted-keys.json: expected the certificate ",
-			}, []string{"whether these are the service's, because the trusted keys do not have them: the signing key "},
+			}, []string{"whether these belong to the service (the trusted keys do not have them): the signing key "},
 		},
 		"foreign objects": {
 			func(name, text string) (string, bool) {
@@ -554,7 +554,7 @@ func TestWormFindsChangedExports(t *testing.T) {
 	v.Trusted = must1(v.Trusted.Add(staged, evidence.FormatTime(time.Now())))
 	v.exported("s3://exports/a", 0)
 	v.Trusted = pinned
-	v.want(v.compared("s3://exports/a"), nil, "because the trusted keys do not have them: the signing key "+staged.KeyID)
+	v.want(v.compared("s3://exports/a"), nil, "(the trusted keys do not have them): the signing key "+staged.KeyID)
 	// The manifest names another issuer, whose log has the same name.
 	v.copied("a/", "issuer/", func(name, text string) (string, bool) {
 		return strings.ReplaceAll(text, `"issuer":"https://ledger.example"`, `"issuer":"https://ledger.example:444"`), strings.HasPrefix(name, one)

@@ -32,15 +32,16 @@ const readers = 8
 type Question struct {
 	Issuer  string                // of the ledger
 	Trusted *evidence.TrustedKeys // the pinned keys
-	Ledger  *Keys                 // nil if the ledger has published none
+	Ledger  Keys                  // that the ledger has published
 	Now     time.Time
 }
 
 // Keys are the trusted keys of a ledger at a time.
 type Keys struct {
 	*evidence.TrustedKeys
-	At    time.Time
-	Place string
+	At      time.Time
+	Place   string
+	Missing say.Sentence // why there are none, if TrustedKeys is nil
 }
 
 // Check reads all exports of a log and checks each by itself and against the one before: digests, the issuer, the log's
@@ -58,8 +59,9 @@ func Check(ctx context.Context, b *blobs.Locked, q Question) (*Report, error) {
 	read := make([]*reading, len(l.Exports))
 	group, reads := errgroup.WithContext(bounded)
 	group.SetLimit(readers)
+	keys := &sets{}
 	for i, e := range l.Exports {
-		read[i] = &reading{Export: e, bucket: b, Question: q, name: evidence.LogName(q.Issuer)}
+		read[i] = &reading{Export: e, bucket: b, Question: q, name: evidence.LogName(q.Issuer), sets: keys}
 		group.Go(func() error { return read[i].read(reads) })
 	}
 	if err := group.Wait(); err != nil {
@@ -72,7 +74,9 @@ func Check(ctx context.Context, b *blobs.Locked, q Question) (*Report, error) {
 	r.locks(read)
 	r.order(read, q.Now)
 	r.chain(read)
-	r.keys(read, q)
+	if err := r.keys(bounded, read, q); err != nil {
+		return nil, err
+	}
 	r.vouching(read, q.Trusted)
 	for _, e := range read {
 		r.Findings, r.Heads, r.Tokens = append(r.Findings, e.findings...), append(r.Heads, e.heads...), r.Tokens+e.tokens
@@ -89,9 +93,10 @@ type reading struct {
 	Question
 	bucket *blobs.Locked
 	name   string // of the log
+	sets   *sets
 
 	manifest *Manifest
-	keys     *evidence.TrustedKeys
+	keys     *keySet // nil: it cannot be read
 	stored   time.Time // when the storage received the checkpoint
 	heads    []Head
 	tokens   int
@@ -187,8 +192,15 @@ func (e *reading) read(ctx context.Context) error {
 		return err
 	}
 	if ok {
-		if e.keys, err = evidence.ParseTrustedKeys(keys); err != nil {
-			e.found(audit.CheckExport, bundle.TrustedKeysFile, say.Sentencef("a trusted-keys file"), say.Sentencef("%v", err))
+		set, err := e.sets.parse(keys)
+		if err != nil {
+			return err
+		}
+		if e.keys = set; set.wrong != nil {
+			e.keys = nil
+			e.found(
+				audit.CheckExport, bundle.TrustedKeysFile, say.Sentencef("a trusted-keys file"), say.Sentencef("%v", set.wrong),
+			)
 		}
 	}
 	if e.manifest == nil {

@@ -1,9 +1,11 @@
 package worm
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
+	"sync"
 	"time"
 
 	"integrityledger/domain/audit"
@@ -12,11 +14,67 @@ import (
 	"integrityledger/eventstore/bundle"
 )
 
+// Limits of the trusted-keys files in a bucket. Operators change their file a few times a year.
+const (
+	maxSets     = 1000     // different ones
+	maxSetBytes = 64 << 20 // in total
+)
+
+// sets are the different trusted-keys files of exports, by SHA-256.
+type sets struct {
+	mu    sync.Mutex
+	known map[string]*keySet
+	bytes int
+}
+
+// parse parses a file unless it is known. It returns an error only if there are too many files.
+func (s *sets) parse(file []byte) (*keySet, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum := sha256Of(file)
+	if set := s.known[sum]; set != nil {
+		return set, nil
+	}
+	if s.bytes += len(file); len(s.known) == maxSets || s.bytes > maxSetBytes {
+		return nil, say.Errorf(
+			"the exports contain more than %d different trusted-keys files, or files of more than %d bytes in total", maxSets,
+			maxSetBytes,
+		)
+	}
+	set := &keySet{}
+	if trusted, err := evidence.ParseTrustedKeys(file); err == nil {
+		set = newKeySet(trusted)
+	} else {
+		set.wrong = err
+	}
+	if s.known == nil {
+		s.known = map[string]*keySet{}
+	}
+	s.known[sum] = set
+	return set, nil
+}
+
+// step is a set of keys in the order of time.
+type step struct {
+	*keySet
+	at    time.Time
+	place string
+	from  say.Sentence
+}
+
+// keysCheck compares sets of keys.
+type keysCheck struct {
+	*Report
+	pinned   *keySet
+	first    map[string]time.Time // when a member was seen first, by its ID
+	reported map[string]bool      // findings, by place and ID
+}
+
 // keys compares the keys of each export with those of the next one, and with the keys that the ledger and the auditor
 // have. A key that was exported must never differ or vanish later. Operators may remove witnesses and replace the
-// certificates of authorities, so these count only if the auditor has pinned them. An export may have keys that nobody
-// has pinned, such as one that is staged.
-func (r *Report) keys(read []*reading, q Question) {
+// certificates of authorities, so these count only if the auditor has pinned them and the newest keys lack them. An
+// export may have keys that nobody has pinned, such as one that is staged.
+func (r *Report) keys(ctx context.Context, read []*reading, q Question) error {
 	var line []step
 	for _, e := range read {
 		if e.keys != nil && !e.future() {
@@ -24,100 +82,152 @@ func (r *Report) keys(read []*reading, q Question) {
 		}
 	}
 	if len(line) == 0 {
-		return
+		return nil
 	}
-	newest := line[len(line)-1:]
-	if q.Ledger == nil {
-		r.NotChecked = append(r.NotChecked, say.Sentencef(
-			"whether the exported keys are the ledger's: it has published none in its transparency log (integrity keys "+
-				"publish)",
-		))
-	} else {
-		ledger := step{q.Ledger.TrustedKeys, q.Ledger.At, q.Ledger.Place, say.Sentencef("the keys of the ledger")}
-		i, _ := slices.BinarySearchFunc(line, ledger.at, func(s step, at time.Time) int { return s.at.Compare(at) })
-		line, newest = slices.Insert(slices.Clone(line), i, ledger), append(slices.Clone(newest), ledger)
-	}
-	pinned := namesOf(q.Trusted)
+	c := keysCheck{r, newKeySet(q.Trusted), map[string]time.Time{}, map[string]bool{}}
 	for i, s := range line[1:] {
-		for _, d := range compare(line[i].TrustedKeys, s.TrustedKeys) {
-			if d.removable && !pinned[d.id] {
-				r.Sayf(
-					"%s does not have %s, which %s has; the trusted keys do not have it either", s.place, d.name, line[i].from,
-				)
-			} else {
-				r.differs(s, line[i].from, d)
-			}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		c.follows(line[i], s, nil)
+	}
+	all, newest := line, line[len(line)-1:]
+	if q.Ledger.TrustedKeys == nil {
+		r.NotChecked = append(r.NotChecked, say.Sentencef("whether the exported keys are the ledger's: %v", q.Ledger.Missing))
+	} else {
+		ledger := step{newKeySet(q.Ledger.TrustedKeys), q.Ledger.At, q.Ledger.Place, say.Sentencef("the keys of the ledger")}
+		i, _ := slices.BinarySearchFunc(line, ledger.at, func(s step, at time.Time) int { return s.at.Compare(at) })
+		all, newest = slices.Insert(slices.Clone(line), i, ledger), append(slices.Clone(newest), ledger)
+		if i > 0 {
+			c.follows(line[i-1], ledger, nil)
+		}
+		if i < len(line) {
+			c.follows(ledger, line[i], line[i+1:])
 		}
 	}
+	sets := c.see(all)
 	// The pinned keys may be older than these, or have keys and revocations that are newer.
 	for _, s := range newest {
-		for _, d := range compare(q.Trusted, s.TrustedKeys) {
+		var faults []difference
+		for _, d := range compare(c.pinned, s.keySet) {
+			first, seen := c.first[d.id]
 			newer := d.since.After(s.at) && (d.missing || d.retired)
-			if !newer && (!d.missing || d.keyID != "") {
-				r.differs(s, say.Sentencef("the trusted keys"), d)
+			lost := seen && !first.After(s.at) && (d.keyID != "" || d.removable)
+			if newer || d.missing && !lost {
+				continue
+			}
+			if d.removable {
+				d.found = say.Sentencef("none: it was removed or replaced; ask the operator")
+			}
+			faults = append(faults, d)
+		}
+		c.differ(s, say.Sentencef("the trusted keys"), faults)
+	}
+	c.unpinned(sets)
+	c.unexported()
+	return nil
+}
+
+// follows compares a set with the one before. What a later set has again is a note: another host may write the exports,
+// and its trusted-keys file may be older than the keys that the ledger has published.
+func (c *keysCheck) follows(before, s step, later []step) {
+	if before.keySet == s.keySet {
+		return
+	}
+	var faults []difference
+	var notes []say.Sentence
+	for _, d := range compare(before.keySet, s.keySet) {
+		again := slices.ContainsFunc(later, func(l step) bool {
+			now, ok := l.byID[d.id]
+			return ok && !d.differs(now)
+		})
+		switch {
+		case c.reported[s.place+" "+d.id]:
+		case d.removable || again:
+			notes = append(notes, d.expected)
+		default:
+			faults = append(faults, d)
+		}
+	}
+	if notes != nil {
+		c.Sayf("%s does not have these, which are in %s: %s", s.place, before.from, shortList(notes))
+	}
+	c.differ(s, before.from, faults)
+}
+
+// maxListed is the number of names or differences that are listed of a set.
+const maxListed = 20
+
+// differ adds findings about a set.
+func (c *keysCheck) differ(s step, from say.Sentence, faults []difference) {
+	add := func(expected, found say.Sentence) {
+		c.Findings = append(c.Findings, audit.Finding{
+			Check: audit.CheckExport, Place: s.place, Expected: expected, Found: found,
+		})
+	}
+	faults = slices.DeleteFunc(faults, func(d difference) bool { return c.reported[s.place+" "+d.id] })
+	for i, d := range faults {
+		if i == maxListed {
+			add(say.Sentencef("the keys in %s", from), say.Sentencef("%d more differences", len(faults)-i))
+			break
+		}
+		c.reported[s.place+" "+d.id] = true
+		add(say.Sentencef("%s, as in %s", d.expected, from), d.found)
+	}
+}
+
+// see notes when each member was seen first, and returns the different sets.
+func (c *keysCheck) see(line []step) (different []*keySet) {
+	seen := map[*keySet]bool{}
+	for _, s := range line {
+		if seen[s.keySet] {
+			continue
+		}
+		seen[s.keySet], different = true, append(different, s.keySet)
+		for _, m := range s.list {
+			if _, ok := c.first[m.id]; !ok {
+				c.first[m.id] = s.at
 			}
 		}
 	}
-	r.unpinned(line, pinned)
-	r.unexported(line, q.Trusted)
-}
-
-// step is a set of keys in the order of time.
-type step struct {
-	*evidence.TrustedKeys
-	at    time.Time
-	place string
-	from  say.Sentence
-}
-
-func (r *Report) differs(s step, from say.Sentence, d difference) {
-	r.Findings = append(r.Findings, audit.Finding{
-		Check: audit.CheckExport, Place: s.place, Expected: say.Sentencef("%s, as in %s", d.expected, from), Found: d.found,
-	})
+	return different
 }
 
 // unexported notes pinned keys that nothing else has, because they are newer, or belong to another service.
-func (r *Report) unexported(line []step, trusted *evidence.TrustedKeys) {
-	known := map[string]bool{}
-	for _, s := range line {
-		for id := range namesOf(s.TrustedKeys) {
-			known[id] = true
-		}
-	}
+func (c *keysCheck) unexported() {
 	var names []say.Sentence
-	for _, m := range membersOf(trusted) {
-		if !known[m.id] {
+	for _, m := range c.pinned.list {
+		if _, seen := c.first[m.id]; !seen {
 			names = append(names, m.name)
 		}
 	}
 	if names != nil {
-		r.Sayf("no export has these, which the trusted keys have: %s", shortList(names))
+		c.Sayf("no export has these, which the trusted keys have: %s", shortList(names))
 	}
 }
 
 // shortList joins the first names.
 func shortList(names []say.Sentence) say.Phrase {
-	const most = 20
-	if more := len(names) - most; more > 0 {
-		names = append(names[:most], say.Sentencef("%d more", more))
+	if more := len(names) - maxListed; more > 0 {
+		names = append(names[:maxListed], say.Sentencef("%d more", more))
 	}
 	return say.Join(names, ", ")
 }
 
 // unpinned says which keys and revocations of the exports and the ledger nobody has pinned.
-func (r *Report) unpinned(line []step, pinned map[string]bool) {
+func (c *keysCheck) unpinned(sets []*keySet) {
 	said := map[string]bool{}
 	var names []say.Sentence
-	for _, k := range line {
-		for _, m := range membersOf(k.TrustedKeys) {
-			if !pinned[m.id] && !said[m.id] {
+	for _, set := range sets {
+		for _, m := range set.list {
+			if _, pinned := c.pinned.byID[m.id]; !pinned && !said[m.id] {
 				said[m.id], names = true, append(names, m.name)
 			}
 		}
 	}
 	if names != nil {
-		r.NotChecked = append(r.NotChecked, say.Sentencef(
-			"whether these are the service's, because the trusted keys do not have them: %s", shortList(names),
+		c.NotChecked = append(c.NotChecked, say.Sentencef(
+			"whether these belong to the service (the trusted keys do not have them): %s", shortList(names),
 		))
 	}
 }
@@ -127,10 +237,38 @@ type member struct {
 	id        string // the same in each set that has it
 	keyID     string // of a signing key
 	name      say.Sentence
-	value     say.Sentence // what must not change
+	value     say.Sentence // status and time, which must not change
+	reason    string       // of a revocation
 	since     time.Time    // zero if nothing says since when
 	removable bool         // an operator may remove it
 	retired   bool
+}
+
+// differs reports whether the same member has changed in a later set. A key may be retired. A file that does not say
+// since when a key is used contradicts none that does.
+func (m member) differs(now member) bool {
+	switch {
+	case now.retired && !m.retired:
+		return false
+	case m.retired && !now.retired, m.reason != now.reason:
+		return true
+	}
+	return !m.since.IsZero() && !now.since.IsZero() && !m.since.Equal(now.since)
+}
+
+// keySet is a trusted-keys file with its members.
+type keySet struct {
+	wrong error // it cannot be read
+	list  []member
+	byID  map[string]member
+}
+
+func newKeySet(trusted *evidence.TrustedKeys) *keySet {
+	set := &keySet{list: membersOf(trusted), byID: map[string]member{}}
+	for _, m := range set.list {
+		set.byID[m.id] = m
+	}
+	return set
 }
 
 // membersOf lists the members of a set.
@@ -177,17 +315,10 @@ func membersOf(set *evidence.TrustedKeys) (list []member) {
 		}
 		add(member{
 			id: "revoked " + k.KeyID, name: say.Sentencef("the revocation of the key %s", k.KeyID), value: value,
+			reason: k.Reason,
 		}, k.Since)
 	}
 	return list
-}
-
-func namesOf(set *evidence.TrustedKeys) map[string]bool {
-	names := map[string]bool{}
-	for _, m := range membersOf(set) {
-		names[m.id] = true
-	}
-	return names
 }
 
 // difference is a member that a later set lacks, or has with another value.
@@ -199,18 +330,14 @@ type difference struct {
 
 // compare lists the members of a set that differ in a later one, or have vanished. A key may be retired, and a revoked
 // key may be left out.
-func compare(earlier, later *evidence.TrustedKeys) (list []difference) {
-	found := map[string]member{}
-	for _, m := range membersOf(later) {
-		found[m.id] = m
-	}
-	for _, m := range membersOf(earlier) {
-		now, ok := found[m.id]
-		_, revoked := found["revoked "+m.keyID]
+func compare(earlier, later *keySet) (list []difference) {
+	for _, m := range earlier.list {
+		now, ok := later.byID[m.id]
+		_, revoked := later.byID["revoked "+m.keyID]
 		switch {
 		case !ok && !revoked:
 			list = append(list, difference{m, m.name, say.Sentencef("none"), true})
-		case ok && now.value.String() != m.value.String() && (m.retired || !now.retired):
+		case ok && m.differs(now):
 			list = append(list, difference{m, say.Sentencef("%s, %s", m.name, m.value), now.value, false})
 		}
 	}

@@ -2,6 +2,8 @@ package worm
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +12,7 @@ import (
 
 	"integrityledger/cmd/integrity/internal/blobs"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/bundle"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/eventstore/transparency/stamptest"
@@ -204,7 +207,8 @@ func TestCompare(t *testing.T) {
 		"revoked": {retired, revoked, nil}, "revoked and published": {larger, published, nil},
 		"one less":      {larger, set, []string{"the signing key " + second.Key().KeyID + ": none"}},
 		"revived":       {retired, larger, []string{"the signing key " + id + ", retired since " + now + ": active"}},
-		"dated":         {set, dated, []string{"the signing key " + id + ", active: active since " + now}},
+		"dated": {set, dated, nil}, "no longer dated": {dated, set, nil},
+		"the same instant": {dated, newSet(evidence.TrustedKey{PublicKey: signer.Key(), Since: "2026-11-29T10:30:00.000Z"}), nil},
 		"another since": {dated, moved, []string{"the signing key " + id + ", active since " + now + ": active since " + later}},
 		"retired at another time": {
 			retired, retiredLater, []string{"the signing key " + id + ", retired since " + now + ": retired since " + later},
@@ -227,7 +231,7 @@ func TestCompare(t *testing.T) {
 		}},
 	} {
 		var got []string
-		for _, d := range compare(c.earlier, c.later) {
+		for _, d := range compare(newKeySet(c.earlier), newKeySet(c.later)) {
 			got = append(got, d.expected.String()+": "+d.found.String())
 		}
 		if !slices.Equal(got, c.want) {
@@ -255,6 +259,9 @@ func TestKeysOfExports(t *testing.T) {
 	witness := must(evidence.NewWitnessKey("w.example", staged.Key().Ed25519()))
 	watched := must(one.AddWitnessKey(witness))
 	revoked := must(two.Revoke(first.Key().KeyID, evidence.ReasonRevoked, on(3)))
+	authority := stamptest.New(t, "good").Pinned()
+	certificate := authority.Fingerprints()[0]
+	certified, renewed := must(one.PutAuthority(authority)), must(one.PutAuthority(stamptest.New(t, "good").Pinned()))
 	for what, c := range map[string]struct {
 		exports         []*evidence.TrustedKeys // of day 1, 3, 5 …
 		pinned          *evidence.TrustedKeys
@@ -265,7 +272,7 @@ func TestKeysOfExports(t *testing.T) {
 	}{
 		"pinned long ago": {
 			exports: []*evidence.TrustedKeys{one, two, next}, pinned: one, ledger: two, at: 2,
-			open: []string{"the trusted keys do not have them: the signing key " + second.Key().KeyID + ", the signing key " + staged.Key().KeyID},
+			open: []string{"(the trusted keys do not have them): the signing key " + second.Key().KeyID + ", the signing key " + staged.Key().KeyID},
 		},
 		"pinned now, staged since": {
 			exports: []*evidence.TrustedKeys{one}, pinned: next, ledger: one, at: 0,
@@ -274,7 +281,7 @@ func TestKeysOfExports(t *testing.T) {
 		"nothing published": {exports: []*evidence.TrustedKeys{one}, pinned: one, open: []string{"it has published none"}},
 		"a pinned key of before": {
 			exports: []*evidence.TrustedKeys{one, one, one}, pinned: must(one.Add(staged.Key(), on(1))),
-			findings: []string{"the signing key " + staged.Key().KeyID + ", as in the trusted keys"}, notes: []string{"no export has these"},
+			notes: []string{"no export has these, which the trusted keys have: the signing key " + staged.Key().KeyID},
 			open: []string{"it has published none"},
 		},
 		"a key is missing between": {
@@ -297,7 +304,7 @@ func TestKeysOfExports(t *testing.T) {
 		},
 		"a revocation is exported only": {
 			exports: []*evidence.TrustedKeys{revoked}, pinned: two, ledger: revoked, at: 2,
-			open: []string{"do not have them: the revocation of the key " + first.Key().KeyID},
+			open: []string{"do not have them): the revocation of the key " + first.Key().KeyID},
 		},
 		"another reason is pinned": {
 			exports: []*evidence.TrustedKeys{revoked}, ledger: revoked, at: 0,
@@ -306,27 +313,59 @@ func TestKeysOfExports(t *testing.T) {
 		},
 		"a pinned witness vanishes": {
 			exports: []*evidence.TrustedKeys{watched, one}, pinned: watched, ledger: watched, at: 0,
-			findings: []string{"the witness key " + witness.VerifierKey + ", as in the export e0"},
+			findings: []string{"e1/trusted-keys.json: expected the witness key " + witness.VerifierKey + ", as in the trusted keys, found none: it was removed or replaced; ask the operator"},
+			notes:    []string{"does not have these, which are in the export e0: the witness key"},
+		},
+		"a pinned witness comes back": {
+			exports: []*evidence.TrustedKeys{watched, one, watched}, pinned: watched, ledger: watched, at: 6,
+			notes: []string{"e1/trusted-keys.json does not have these, which are in the export e0: the witness key " + witness.VerifierKey},
+		},
+		"a pinned witness is new": {
+			exports: []*evidence.TrustedKeys{one}, pinned: watched, ledger: watched, at: 2,
+		},
+		"an authority's certificate is renewed": {
+			exports: []*evidence.TrustedKeys{certified, renewed}, pinned: certified, ledger: renewed, at: 6,
+			findings: []string{
+				"e1/trusted-keys.json: expected the certificate " + certificate + " of good, as in the trusted keys, found none: it was removed or replaced",
+				"keys.published: expected the certificate " + certificate,
+			},
+			notes: []string{"which are in the export e0: the certificate " + certificate},
+			open:  []string{"the certificate "},
+		},
+		"pinned as a bare array": {
+			exports: []*evidence.TrustedKeys{one, two}, ledger: two, at: 6,
+			pinned: must(evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: first.Key()}, {PublicKey: second.Key()}}, nil, nil)),
+		},
+		"published on another host": {
+			exports: []*evidence.TrustedKeys{one, one, two}, pinned: two, ledger: two, at: 2,
+			notes: []string{"e1/trusted-keys.json does not have these, which are in the keys of the ledger: the signing key " + first.Key().KeyID + ", retired since " + on(2) + ", the signing key " + second.Key().KeyID},
+		},
+		"published on another host only": {
+			exports: []*evidence.TrustedKeys{one, one}, pinned: one, ledger: two, at: 2,
+			findings: []string{"found active", "e1/trusted-keys.json: expected the signing key " + second.Key().KeyID + ", as in the keys of the ledger, found none"},
+			open:     []string{second.Key().KeyID},
 		},
 		"another witness vanishes": {
 			exports: []*evidence.TrustedKeys{watched, one}, pinned: one, ledger: watched, at: 0,
-			notes: []string{"does not have the witness key " + witness.VerifierKey + ", which the export e0 has"},
-			open:  []string{"do not have them: the witness key " + witness.VerifierKey},
+			notes: []string{"does not have these, which are in the export e0: the witness key " + witness.VerifierKey},
+			open:  []string{"do not have them): the witness key " + witness.VerifierKey},
 		},
 	} {
 		var read []*reading
-		q := Question{Trusted: c.pinned, Now: day.AddDate(0, 0, 10)}
+		q := Question{Trusted: c.pinned, Now: day.AddDate(0, 0, 10), Ledger: Keys{Missing: say.Sentencef("it has published none")}}
 		if c.ledger != nil {
-			q.Ledger = &Keys{must(c.ledger.Published()), day.AddDate(0, 0, c.at), "keys.published"}
+			q.Ledger = Keys{TrustedKeys: must(c.ledger.Published()), At: day.AddDate(0, 0, c.at), Place: "keys.published"}
 		}
 		for i, keys := range c.exports {
 			read = append(read, &reading{
 				Export:   &Export{Name: fmt.Sprint("e", i), At: day.AddDate(0, 0, 2*i+1)},
-				Question: q, bucket: &blobs.Locked{Name: "s3://b"}, keys: keys,
+				Question: q, bucket: &blobs.Locked{Name: "s3://b"}, keys: newKeySet(keys),
 			})
 		}
 		var r Report
-		r.keys(read, q)
+		if err := r.keys(t.Context(), read, q); err != nil {
+			t.Fatal(err)
+		}
 		var findings, notes, open []string
 		for _, f := range r.Findings {
 			findings = append(findings, f.String())
@@ -346,5 +385,50 @@ func TestKeysOfExports(t *testing.T) {
 				t.Errorf("%s: %s %q, want %q", what, kind, lists[0], lists[1])
 			}
 		}
+	}
+}
+
+// TestManyKeys: exports with the same file share its keys. Neither their number nor that of differences is unbounded.
+func TestManyKeys(t *testing.T) {
+	var all []evidence.TrustedKey
+	for range 30 {
+		all = append(all, evidence.TrustedKey{PublicKey: evidence.GenerateSigner().Key()})
+	}
+	file := must(must(evidence.NewTrustedKeys(all, nil, nil)).Marshal())
+	known := &sets{}
+	set := must(known.parse(file))
+	if must(known.parse(slices.Clone(file))) != set || set.wrong != nil || len(set.list) != 30 {
+		t.Errorf("parsed again: %+v", set)
+	}
+	for i := range maxSets - 1 {
+		if other, err := known.parse([]byte{'x', byte(i), byte(i >> 8)}); err != nil || other.wrong == nil {
+			t.Fatalf("file %d: %+v %v", i, other, err)
+		}
+	}
+	if _, err := known.parse([]byte("y")); err == nil || !strings.Contains(err.Error(), "more than 1000 different trusted-keys files") {
+		t.Errorf("one more: %v", err)
+	}
+	if must(known.parse(file)) != set {
+		t.Error("a known file is refused")
+	}
+	large := &sets{}
+	if _, err := large.parse(make([]byte, maxSetBytes+1)); err == nil {
+		t.Error("too many bytes are parsed")
+	}
+	read := func(name string, keys *keySet, day int) *reading {
+		at := time.Date(2026, 11, day, 10, 0, 0, 0, time.UTC)
+		return &reading{Export: &Export{Name: name, At: at}, Question: Question{Now: at}, bucket: &blobs.Locked{}, keys: keys}
+	}
+	none := must(evidence.NewTrustedKeys(nil, nil, nil))
+	exports := []*reading{read("a", set, 1), read("b", newKeySet(none), 2)}
+	var r Report
+	if err := r.keys(t.Context(), exports, Question{Trusted: none}); err != nil || len(r.Findings) != maxListed+1 ||
+		!strings.HasSuffix(r.Findings[maxListed].String(), "expected the keys in the export a, found 10 more differences") {
+		t.Errorf("%v %v", err, r.Findings)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := r.keys(ended, exports, Question{Trusted: none}); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
 	}
 }
