@@ -355,7 +355,7 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 			"No queda acreditado si el certificado sigue siendo válido",
 			"Elija un archivo de claves", "se ha rechazado por completo", "Vigente en el momento anterior que se indica abajo",
 			"Esto no es un justificante ni un certificado. Si es su documento",
-			"Los dos archivos están intercambiados", "del campo de las claves de confianza es un justificante",
+			"pero el del campo del documento sí lo es", "pero el del campo de las claves de confianza sí lo es",
 			evidence.Spanish,
 		},
 		{
@@ -366,7 +366,7 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 			"Whether the certificate is still valid",
 			"Choose a trusted-keys file", "was refused as a whole", "Current at the earlier moment named below",
 			"This is not a receipt or a certificate. If it is your document",
-			"The two files are in each other's place", "in the field for the trusted keys is a receipt",
+			"but the one in the field for the document is", "but the one in the field for the trusted keys is",
 			evidence.English,
 		},
 	} {

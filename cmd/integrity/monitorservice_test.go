@@ -66,7 +66,8 @@ func TestMonitorOfAService(t *testing.T) {
 		!strings.Contains(r.out, "consistent with the saved evidence (2)") {
 		t.Fatalf("%+v", r)
 	}
-	if r := watch("--evidence", document); r.code != cli.ExitFailed || !strings.Contains(r.errs, "--evidence: "+document) {
+	if r := watch("--evidence", document); r.code != cli.ExitFailed ||
+		!strings.Contains(r.errs, "--evidence: "+document) || strings.Count(r.errs, document) != 1 {
 		t.Errorf("%+v", r)
 	}
 	s.stop()

@@ -328,13 +328,14 @@ func (r *Reader) Inclusion(
 	ctx context.Context, shard domain.Shard, position int64, leaf []byte,
 ) (*evidence.Inclusion, error) {
 	inclusion, err := r.include(ctx, shard, position, leaf)
-	if errors.Is(err, errChanged) {
+	if errors.Is(err, ErrChanged) {
 		return r.include(ctx, shard, position, leaf) // once more, now that the outdated tree is forgotten
 	}
 	return inclusion, err
 }
 
-var errChanged = say.New("the tree or the log was changed")
+// ErrChanged means that the tree does not contain the event that the log has.
+var ErrChanged = say.New("the tree or the log was changed")
 
 // locate finds the leaf of a position in the published tree, and the data for its proof.
 func (r *Reader) locate(ctx context.Context, shard domain.Shard, position int64) (*leafQuestion, error) {
@@ -362,7 +363,7 @@ func (r *Reader) include(
 	if err := tlog.CheckRecord(proof, q.head.size, q.head.root, q.index, domain.LeafHash(leaf)); err != nil {
 		r.forget()
 		return nil, say.Errorf(
-			"leaf %d is not the event at position %d of shard %d: %w: %w", q.index, position, shard, errChanged, err,
+			"leaf %d is not the event at position %d of shard %d: %w: %w", q.index, position, shard, ErrChanged, err,
 		)
 	}
 	return &evidence.Inclusion{

@@ -62,7 +62,7 @@ func (r *Reader) Stamped(
 	ctx context.Context, shard domain.Shard, position int64, leaf []byte,
 ) ([]evidence.Timestamp, error) {
 	stamped, err := r.stamped(ctx, shard, position, leaf, false)
-	if errors.Is(err, errChanged) {
+	if errors.Is(err, ErrChanged) {
 		return r.stamped(ctx, shard, position, leaf, true) // once more, now that the outdated tree is forgotten
 	}
 	return stamped, err
@@ -115,7 +115,7 @@ func (r *Reader) stamped(
 	return stamped, nil
 }
 
-// proveStamped proves that a stamped checkpoint contains the leaf of a question. The error is errChanged if it does
+// proveStamped proves that a stamped checkpoint contains the leaf of a question. The error is ErrChanged if it does
 // not.
 func (r *Reader) proveStamped(s Stamp, q *stampQuestion, leaf tlog.Hash) (one evidence.Timestamp, err error) {
 	root, err := rootOf(s)
@@ -128,7 +128,7 @@ func (r *Reader) proveStamped(s Stamp, q *stampQuestion, leaf tlog.Hash) (one ev
 	}
 	if err != nil {
 		r.forget()
-		return one, say.Errorf("%w: %w", errChanged, err)
+		return one, say.Errorf("%w: %w", ErrChanged, err)
 	}
 	return evidence.Timestamp{
 		LeafIndex: q.index, TreeSize: s.TreeSize, Hashes: proofTexts(proof), Checkpoint: s.Checkpoint,

@@ -60,7 +60,7 @@ type vouchedLog struct {
 	stamped  map[string]stamped
 	keySet   *wire.PublishedKeySet
 
-	keySetUnknown bool // it could not be read, or is not what the log proves
+	keySetState wire.KeySetState
 }
 
 type stamped struct {
@@ -113,10 +113,7 @@ func (s *Service) readVouchedLog(ctx context.Context) (v vouchedLog, err error) 
 		return v, err
 	}
 	trusted := s.Keys().Trusted
-	if v.keySet, err = s.readKeySet(ctx, trusted); err != nil {
-		s.Log.WarnContext(ctx, "published keys not shown", "error", err)
-		v.keySetUnknown = true
-	}
+	v.keySet, v.keySetState = s.readKeySet(ctx, trusted)
 	v.cosigned, v.stamped = map[string]cosigned{}, map[string]stamped{}
 	for _, w := range s.Parties.witnesses(trusted) {
 		for _, c := range v.Cosigned {
@@ -194,7 +191,7 @@ func (s *Proofs) Independence(ctx context.Context, _ *edge.Call, _ struct{}) (wi
 	if s.Parties.Witness != nil {
 		view.Witness = s.Parties.Witness()
 	}
-	var log vouchedLog
+	log := vouchedLog{keySetState: wire.KeySetNone}
 	if s.Transparency != nil {
 		var err error
 		limited, cancel := context.WithTimeout(ctx, vouchedTimeout)
@@ -205,7 +202,7 @@ func (s *Proofs) Independence(ctx context.Context, _ *edge.Call, _ struct{}) (wi
 			return view, ctx.Err()
 		case err != nil:
 			s.Log.WarnContext(ctx, "cosignatures and tokens not shown", "error", err)
-			view.State, log = wire.LogUnavailable, vouchedLog{}
+			view.State, log = wire.LogUnavailable, vouchedLog{keySetState: wire.KeySetUnknown}
 		case log.Checkpoint == "":
 			view.State = wire.LogEmpty
 		default:
@@ -219,7 +216,7 @@ func (s *Proofs) Independence(ctx context.Context, _ *edge.Call, _ struct{}) (wi
 		view.Witnesses = append(view.Witnesses, viewWitness(w, log))
 	}
 	view.TimestampAuthorities = s.viewAuthorities(trusted, log, view.TimestampAuthorities)
-	view.KeySet, view.KeySetUnknown = log.keySet, log.keySetUnknown
+	view.KeySet, view.KeySetState = log.keySet, log.keySetState
 	view.SigningKeys, view.LogKeys = publishedKeys(trusted, view.SigningKeys, view.LogKeys)
 	return view, nil
 }
@@ -314,7 +311,7 @@ func (s *Proofs) IndependenceDocument(ctx context.Context, c *edge.Call, _ struc
 		return edge.Response{}, NoTrustedKeys()
 	}
 	view, err := s.Independence(ctx, c, struct{}{})
-	if err == nil && view.KeySetUnknown {
+	if err == nil && view.KeySetState == wire.KeySetUnknown && view.State != wire.LogUnavailable {
 		err = domain.Unavailable(
 			"The published keys cannot be read from the transparency log at the moment. Ask again later.",
 		)

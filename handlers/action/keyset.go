@@ -7,6 +7,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/handlers/edge"
 	"integrityledger/handlers/wire"
@@ -38,16 +39,19 @@ func (s *Proofs) KeySetProof(ctx context.Context, _ *edge.Call, _ struct{}) (edg
 	return resp, nil
 }
 
-// readKeySet describes the trusted keys that were published last, nil if none were, beside those that are served now.
-func (s *Service) readKeySet(
-	ctx context.Context, trusted *evidence.TrustedKeys,
-) (*wire.PublishedKeySet, error) {
+// readKeySet describes the trusted keys that were published last beside those that are served now. A description is
+// returned with KeySetPublished only.
+func (s *Service) readKeySet(ctx context.Context, trusted *evidence.TrustedKeys) (*wire.PublishedKeySet, wire.KeySetState) {
 	last, proof, err := s.publicLog().PublishedKeys(ctx)
 	switch {
 	case errors.Is(err, transparency.ErrNoKeySet):
-		return nil, nil
+		return nil, wire.KeySetNone
+	case errors.Is(err, history.ErrDamaged), errors.Is(err, transparency.ErrChanged):
+		s.Log.ErrorContext(ctx, "published keys do not agree with the transparency log", "error", err)
+		return nil, wire.KeySetDiffers
 	case err != nil && !errors.Is(err, transparency.ErrNotIntegrated):
-		return nil, err
+		s.Log.WarnContext(ctx, "published keys not shown", "error", err)
+		return nil, wire.KeySetUnknown
 	}
 	view := &wire.PublishedKeySet{
 		PayloadSHA256: last.SHA256().String(), PublishedAt: evidence.FormatTime(last.Event.OccurredAt),
@@ -59,5 +63,5 @@ func (s *Service) readKeySet(
 		served, err := evidence.NewKeySet(last.Issuer, trusted)
 		view.Newest = err == nil && served.SHA256() == last.SHA256()
 	}
-	return view, nil
+	return view, wire.KeySetPublished
 }

@@ -17,7 +17,7 @@ func (s *Site) trustPage(r *http.Request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		state, unknown = view.State, view.State == wire.LogUnavailable || view.KeySetUnknown
+		state, unknown = view.State, view.KeySetState == wire.KeySetUnknown
 		return s.site.Trust(edge.Language(r), view)
 	})
 	switch {

@@ -33,7 +33,7 @@ type trustTexts struct {
 	Keys, KeysNote, KeysHow                                   string
 	Status                                                    map[string]string
 	KeyOf                                                     map[string]string // signing, log
-	KeySet, KeySetNone, KeySetUnknown                         string
+	KeySet, KeySetNone, KeySetUnknown, KeySetDiffers          string
 	KeySetPayload, KeySetOld, KeySetHow                       string
 	KeySetText, KeySetPending, KeySetBound, KeySetCosigned    string // time, entry; time; size; cosigned, that count
 	Operator                                                  string
@@ -329,12 +329,10 @@ func (p trustPage) keySet() trustSection {
 	section := trustSection{ID: "key-set", Title: p.KeySet}
 	say := func(text string) { section.Paragraphs = append(section.Paragraphs, text) }
 	k := p.view.KeySet
-	switch {
-	case p.view.KeySetUnknown:
-		say(p.KeySetUnknown)
-		return section
-	case k == nil:
-		say(p.KeySetNone)
+	if k == nil {
+		say(map[wire.KeySetState]string{
+			wire.KeySetNone: p.KeySetNone, wire.KeySetUnknown: p.KeySetUnknown, wire.KeySetDiffers: p.KeySetDiffers,
+		}[p.view.KeySetState])
 		return section
 	}
 	if k.LeafIndex != nil && k.TreeSize != nil {

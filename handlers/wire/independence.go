@@ -10,8 +10,8 @@ type Independence struct {
 	TimestampAuthorities []IndependentAuthority `json:"timestampAuthorities"`
 	SigningKeys          []PublishedKey         `json:"signingKeys"`
 	LogKeys              []PublishedLogKey      `json:"logKeys"`
-	KeySet               *PublishedKeySet       `json:"keySet"` // nil if the keys were not published in the log
-	KeySetUnknown        bool                   `json:"-"`      // KeySet is nil because it could not be read
+	KeySet               *PublishedKeySet       `json:"keySet"` // nil unless KeySetState is KeySetPublished
+	KeySetState          KeySetState            `json:"keySetState"`
 	Custody              KeyCustody             `json:"custody"`
 	Relationship         Disclosure             `json:"relationship"`
 	Witness              *OwnWitness            `json:"witness"` // nil if this installation is not a witness of other logs
@@ -26,6 +26,17 @@ const (
 	LogEmpty       LogState = "empty"       // no checkpoint has been signed yet
 	LogOff         LogState = "off"         // the operator keeps no log
 	LogUnavailable LogState = "unavailable" // nothing is known about cosignatures and tokens at the moment
+)
+
+// KeySetState says what is known about the trusted keys in the transparency log.
+type KeySetState string
+
+// The states.
+const (
+	KeySetPublished KeySetState = "published"
+	KeySetNone      KeySetState = "none"
+	KeySetDiffers   KeySetState = "differs" // the published keys are damaged, or are not the ones in the log
+	KeySetUnknown   KeySetState = "unknown" // they cannot be read at the moment
 )
 
 // IndependentCheckpoint is the newest checkpoint.

@@ -64,7 +64,7 @@ func (a *app) monitorCommand() *cobra.Command {
 		for _, path := range *kept {
 			k, err := a.keptCheckpoint(c.Context(), path, trusted)
 			if err != nil {
-				return say.Errorf("--evidence: %s: %w", path, err)
+				return say.Errorf("--evidence: %w", err)
 			}
 			w.kept = append(w.kept, k)
 		}
@@ -83,7 +83,8 @@ func (a *app) monitorCommand() *cobra.Command {
 	return c
 }
 
-// keptCheckpoint returns the checkpoint in what integrity verify reads, after verifying its inclusion proof.
+// keptCheckpoint returns the checkpoint in what integrity verify reads, after verifying its inclusion proof. Errors name
+// the file.
 func (a *app) keptCheckpoint(ctx context.Context, path string, trusted *evidence.TrustedKeys) (monitor.Kept, error) {
 	verify, err := a.readEvidence(ctx, path)
 	if err != nil {
@@ -91,7 +92,7 @@ func (a *app) keptCheckpoint(ctx context.Context, path string, trusted *evidence
 	}
 	f, err := verify(trusted, evidence.Options{Now: a.Now(), RequireInclusion: true})
 	if err == nil && f.Inclusion != evidence.Valid {
-		err = say.Errorf("%s", say.Join(f.Reasons, "; "))
+		err = say.Errorf("%s: %s", path, say.Join(f.Reasons, "; "))
 	}
 	return monitor.Kept{Name: path, Note: f.Checkpoint}, err
 }

@@ -696,6 +696,12 @@ export async function verifyKeySet(bytes, pinned, { now, origin = "", issuer: ex
   };
 }
 
+// isVerifierKey recognizes <name>+<key hash>+<base64> by the key, of type 1 or 4: names may be like URLs.
+const isVerifierKey = (word) => {
+  const key = decodeBase64(word.split("+").slice(2).join("+"));
+  return key?.length === 33 && (key[0] === 1 || key[0] === 4);
+};
+
 /**
  * Reads what a person pins: verifier keys of the log and of witnesses, the name of the
  * log, and the issuer where it is a URL, separated by white space. A verifier key is
@@ -703,16 +709,24 @@ export async function verifyKeySet(bytes, pinned, { now, origin = "", issuer: ex
  */
 export async function pins(text) {
   const all = text.split(/\s+/u).filter((word) => word !== "");
-  const words = all.filter((word) => !isURL(word));
-  const keys = words.filter((word) => word.includes("+")).map((verifierKey) => {
+  const isIssuer = (word) => !isVerifierKey(word) && isURL(word);
+  const keys = all.filter((word) => word.includes("+") && !isIssuer(word)).map((verifierKey) => {
     const [name, keyHash, ...rest] = verifierKey.split("+");
     return { witness: decodeBase64(rest.join("+"))?.[0] === 4, key: { name, keyHash, verifierKey } };
   });
+  const issuers = all.filter(isIssuer);
+  if (new Set(issuers).size > 1) {
+    throw new Refusal("two-issuers", issuers.join(" "));
+  }
+  const origins = all.filter((word) => !word.includes("+") && !isIssuer(word));
+  if (new Set(origins).size > 1) {
+    throw new Refusal("two-logs", origins.join(" "));
+  }
   const ofKind = (witness) => keys.filter((one) => one.witness === witness).map(({ key }) => key);
   const file = { keys: [], logKeys: ofKind(false), witnessKeys: ofKind(true) };
   return {
     trust: await parseTrustedKeys(encoder.encode(JSON.stringify(file))),
-    origin: words.find((word) => !word.includes("+")) ?? "",
-    issuer: all.find(isURL) ?? "",
+    origin: origins[0] ?? "",
+    issuer: issuers[0] ?? "",
   };
 }

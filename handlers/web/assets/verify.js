@@ -227,10 +227,15 @@ async function judge(mine) {
   if (!isEvidence(evidence)) {
     for (const place of ["document", "keys"]) {
       if (chosen[place] && isEvidence(await beginning(chosen[place], maxReceipt + 1))) {
-        notice(word(`swapped-${place}`));
+        if (mine === turn) {
+          notice(word(`swapped-${place}`));
+        }
         return;
       }
     }
+  }
+  if (mine !== turn) {
+    return;
   }
   if (startsWith(evidence, "%PDF-") || startsWith(evidence, "PK")) {
     notice(word("not-receipt"));
