@@ -259,10 +259,20 @@ func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
 	}
 	body, err := readBody(k, data)
 	if err != nil {
-		return nil, say.Errorf("event %s: %w", t, err)
+		return nil, say.Errorf("event %s: %w", t, &BodyError{err})
 	}
 	return body, nil
 }
+
+// BodyError means that the data of an event is not what its type and version require.
+type BodyError struct{ Err error }
+
+func (e *BodyError) Error() string { return e.Err.Error() }
+
+func (e *BodyError) Unwrap() error { return e.Err }
+
+// Say implements say.Phrase.
+func (e *BodyError) Say(c say.Catalogue) (string, bool) { return c.Error(e.Err) }
 
 func readBody(k *eventRow, data []byte) (Body, error) {
 	body := k.empty()

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -141,6 +142,7 @@ func TestKeySet(t *testing.T) {
 	}
 	s.independence("the keys do not agree with the log", differs)
 	s.owner(`UPDATE events SET data = 'x' WHERE type = 'keys.published'`)
+	time.Sleep(1100 * time.Millisecond) // the service reads the log again
 	s.independence("the keys are damaged", differs)
 }
 

@@ -71,9 +71,9 @@ func (t *Tail) Next(ctx context.Context, limit int) ([]domain.Event, error) {
 		want := t.position + 1 + int64(i)
 		switch {
 		case t.organization.IsZero() && events[i].Position != want:
-			return nil, say.Errorf("shard %d has no event at position %d: the log was damaged", t.shard, want)
+			return nil, say.Errorf("shard %d has no event at position %d: %w", t.shard, want, ErrDamaged)
 		case !t.organization.IsZero() && events[i].Sequence != want:
-			return nil, say.Errorf("organization %s has no event of sequence %d: the log was damaged", t.organization, want)
+			return nil, say.Errorf("organization %s has no event of sequence %d: %w", t.organization, want, ErrDamaged)
 		}
 	}
 	t.position += int64(len(events))
@@ -105,6 +105,9 @@ func scanEvent(row pgx.CollectableRow, shard domain.Shard) (domain.Event, error)
 	}
 	if err == nil {
 		e.Body, err = domain.DecodeBody(e.Type, e.V, e.Data)
+		if _, damaged := errors.AsType[*domain.BodyError](err); damaged {
+			err = say.Errorf("%w: %w", err, ErrDamaged)
+		}
 	}
 	if err != nil {
 		return e.Event, say.Errorf("position %d: %w", e.Position, err)

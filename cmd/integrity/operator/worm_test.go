@@ -10,6 +10,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -324,12 +328,61 @@ func TestWormExport(t *testing.T) {
 	d.issuer = "https://other.example"
 	diagnosed("the export "+future, " is of https://ledger.example, but this installation is https://other.example")
 	d.issuer = v.Installation.Issuer
+	// A store that lists the export but refuses its manifest accuses nobody.
+	real := v.address
+	v.address = refusing(t, real, "/manifest.json")
+	d.cfg.Worm = v.url(url)
+	diagnosed("the export "+future, "/manifest.json: ")
+	if do := d.findings[1].Do; !strings.Contains(do.String(), "no checkpoint is exported until it answers") {
+		t.Errorf("doctor: %v", do)
+	}
+	v.address = real
 	alone := "s3://exports/future"
 	v.exported(alone, -40)
 	d.cfg.Worm = v.url(alone)
 	diagnosed("the export "+future, "has no export of the last 31 days")
 	v.exported(url, 0)
 	v.want(v.compared(url), []string{"expected one version"}, "exports: 5 in")
+}
+
+// refusing serves what another server does, without objects whose names have an ending.
+func refusing(t *testing.T, address, ending string) string {
+	t.Helper()
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(&url.URL{Scheme: "http", Host: address})
+		r.Out.Host = r.In.Host // which is signed
+	}}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, ending) {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "http://")
+}
+
+// TestLedgerKeys: an audit says why the ledger has no keys to compare exports with.
+func TestLedgerKeys(t *testing.T) {
+	v := newEvil(t)
+	missing := func(want string) {
+		t.Helper()
+		keys, err := ledgerKeys(t.Context(), v.as)
+		if err != nil || keys.TrustedKeys != nil || !strings.Contains(keys.Missing.String(), want) {
+			t.Errorf("%+v %v, want %q", keys, err, want)
+		}
+	}
+	missing("it has published none in its transparency log")
+	v.Must(t, &domain.PublishKeys{
+		Origin: domain.Origin{Organization: domain.InstallationID, Actor: domain.OperatorActor, RequestID: "r"},
+		Set:    must1(evidence.NewKeySet(v.Installation.Issuer, v.Trusted)),
+	})
+	if keys, err := ledgerKeys(t.Context(), v.as); err != nil || len(keys.Keys()) == 0 {
+		t.Errorf("%+v %v", keys, err)
+	}
+	v.exec("UPDATE events SET data = 'x' WHERE type = 'keys.published'")
+	missing("the ones that it has published are damaged in the database")
 }
 
 // audited is compared with its error.
