@@ -291,7 +291,7 @@ func TestVerifyingWithPublishedKeys(t *testing.T) {
 	set := w.trustedKeySet()
 	for prefix, c := range map[string]struct {
 		valid, source, unknown, unpinned, issuer, two string
-		by, alone, listed, ago                   string
+		by, alone, listed, ago                        string
 	}{
 		"": {
 			"Válida con la clave de confianza que se indica abajo", "Publicadas en el registro de transparencia que usted fijó",

@@ -96,7 +96,7 @@ type reading struct {
 	sets   *sets
 
 	manifest *Manifest
-	keys     *keySet // nil: it cannot be read
+	keys     *keySet   // nil: it cannot be read
 	stored   time.Time // when the storage received the checkpoint
 	heads    []Head
 	tokens   int

@@ -205,11 +205,11 @@ func TestCompare(t *testing.T) {
 	}{
 		"the same": {set, set, nil}, "one more": {set, larger, nil}, "retired": {larger, retired, nil},
 		"revoked": {retired, revoked, nil}, "revoked and published": {larger, published, nil},
-		"one less":      {larger, set, []string{"the signing key " + second.Key().KeyID + ": none"}},
-		"revived":       {retired, larger, []string{"the signing key " + id + ", retired since " + now + ": active"}},
-		"dated": {set, dated, nil}, "no longer dated": {dated, set, nil},
+		"one less": {larger, set, []string{"the signing key " + second.Key().KeyID + ": none"}},
+		"revived":  {retired, larger, []string{"the signing key " + id + ", retired since " + now + ": active"}},
+		"dated":    {set, dated, nil}, "no longer dated": {dated, set, nil},
 		"the same instant": {dated, newSet(evidence.TrustedKey{PublicKey: signer.Key(), Since: "2026-11-29T10:30:00.000Z"}), nil},
-		"another since": {dated, moved, []string{"the signing key " + id + ", active since " + now + ": active since " + later}},
+		"another since":    {dated, moved, []string{"the signing key " + id + ", active since " + now + ": active since " + later}},
 		"retired at another time": {
 			retired, retiredLater, []string{"the signing key " + id + ", retired since " + now + ": retired since " + later},
 		},
@@ -282,7 +282,7 @@ func TestKeysOfExports(t *testing.T) {
 		"a pinned key of before": {
 			exports: []*evidence.TrustedKeys{one, one, one}, pinned: must(one.Add(staged.Key(), on(1))),
 			notes: []string{"no export has these, which the trusted keys have: the signing key " + staged.Key().KeyID},
-			open: []string{"it has published none"},
+			open:  []string{"it has published none"},
 		},
 		"a key is missing between": {
 			exports: []*evidence.TrustedKeys{next, one, next}, pinned: next, ledger: next, at: 6,
