@@ -41,7 +41,9 @@ func (s *Proofs) KeySetProof(ctx context.Context, _ *edge.Call, _ struct{}) (edg
 
 // readKeySet describes the trusted keys that were published last beside those that are served now. A description is
 // returned with KeySetPublished only.
-func (s *Service) readKeySet(ctx context.Context, trusted *evidence.TrustedKeys) (*wire.PublishedKeySet, wire.KeySetState) {
+func (s *Service) readKeySet(
+	ctx context.Context, trusted *evidence.TrustedKeys,
+) (*wire.PublishedKeySet, wire.KeySetState) {
 	last, proof, err := s.publicLog().PublishedKeys(ctx)
 	switch {
 	case errors.Is(err, transparency.ErrNoKeySet):

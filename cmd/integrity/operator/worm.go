@@ -200,7 +200,9 @@ func ledgerKeys(ctx context.Context, l *ledger.Opened) (worm.Keys, error) {
 	last, _, err := transparency.ReadPublishedKeys(ctx, l.Read)
 	switch {
 	case errors.Is(err, transparency.ErrNoKeySet):
-		return worm.Keys{Missing: say.Sentencef("it has published none in its transparency log (integrity keys publish)")}, nil
+		return worm.Keys{
+			Missing: say.Sentencef("it has published none in its transparency log (integrity keys publish)"),
+		}, nil
 	case errors.Is(err, history.ErrDamaged): // which the audit reports
 		return worm.Keys{Missing: say.Sentencef("the ones that it has published are damaged in the database")}, nil
 	}

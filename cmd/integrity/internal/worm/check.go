@@ -69,7 +69,9 @@ func Check(ctx context.Context, b *blobs.Locked, q Question) (*Report, error) {
 	}
 	r := &Report{Place: b.Name}
 	if l.Others > 0 {
-		r.Sayf("objects that belong to no export were not read: %d. The first ones: %s", l.Others, strings.Join(l.Foreign, ", "))
+		r.Sayf(
+			"objects that belong to no export were not read: %d. The first ones: %s", l.Others, strings.Join(l.Foreign, ", "),
+		)
 	}
 	r.locks(read)
 	r.order(read, q.Now)
