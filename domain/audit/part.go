@@ -460,12 +460,12 @@ const asideEvent = 0
 type claimKind byte
 
 const (
-	claimEvent    claimKind = iota + 1 // an event's id: one event
-	claimRecord                        // a record's id: one registration
-	claimPublicID                      // a publicId: one version or certificate
-	claimDocument                      // company, source and reference: one document
-	claimText                          // a text's id: one salted hash
-	claimDocumentID                    // a document's id: one company, source and reference
+	claimEvent      claimKind = iota + 1 // an event's id: one event
+	claimRecord                          // a record's id: one registration
+	claimPublicID                        // a publicId: one version or certificate
+	claimDocument                        // company, source and reference: one document
+	claimText                            // a text's id: one salted hash
+	claimDocumentID                      // a document's id: one company, source and reference
 	claimKinds
 )
 
