@@ -242,7 +242,16 @@ func TestConsoleRefusesRegistrations(t *testing.T) {
 			p.press("/en/console/records/" + id + "/release").says(http.StatusForbidden)
 			continue
 		}
-		p.press(declare, file...)
+		link := p.press(declare, file...).header.Get("Location")
+		query := url.Values{}
+		for i := 0; i < len(file); i += 2 {
+			query.Set(file[i], file[i+1])
+		}
+		for _, back := range []string{declare, toFile} { // the browser's Back
+			p.visit(back + "?" + query.Encode()).leads(strings.Replace(link, "registered", "known", 1))
+		}
+		query.Set("sha256", hash("another file"))
+		p.visit(declare + "?" + query.Encode()).says(http.StatusConflict)
 		p.visit("/en/console/records?find=of-" + string(role)).says(http.StatusSeeOther)
 	}
 	p := s.signedIn(s.org.Email)
@@ -304,7 +313,7 @@ func TestConsoleRefusesRegistrations(t *testing.T) {
 	for range 2 {
 		p.press(release).leads(newRecord + "?said=released")
 	}
-	p.visit(release).leads(page)
+	p.visit(release).leads(page + "?said=released")
 	shown := p.visit(page).says(http.StatusOK, "The reservation was released")
 	p.press(reserve, fieldsOfForm(t, shown, reserve)...).leads(page)
 	p.visit(page).says(http.StatusOK, "The reservation waits until")

@@ -330,7 +330,11 @@ func (s recordPages) report(r *http.Request) (any, error) {
 
 // revokePage asks for the reason and explains the effect of a revocation.
 func (s recordPages) revokePage(r *http.Request) (any, error) {
-	if err := s.recentlyProved(r); err != nil {
+	record, err := s.Store.Record(r.Context(), edge.CallOf(r).Access, edge.PublicID(edge.Variable(r, "publicId")))
+	if err == nil && record.RevokedAt == nil { // for a revoked one nothing is left to do
+		err = s.recentlyProved(r)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return s.showRevocation(r, "", nil)

@@ -214,7 +214,7 @@ func (s registerPages) reserveByForm(r *http.Request) (any, error) {
 		return s.showForm(r, "register-reserve", edge.Form(r), err)
 	}
 	if made.Status == domain.ReservationFinalized {
-		return onward(r, saying("/records/"+made.PublicID+"/link", "known")), nil
+		return known(r, made.PublicID), nil
 	}
 	return onward(r, "/records/"+made.PublicID+"/file"), nil
 }
@@ -222,6 +222,11 @@ func (s registerPages) reserveByForm(r *http.Request) (any, error) {
 // filePage asks for a finished file and its references. The query fills the form in again after a declaration was
 // shown.
 func (s registerPages) filePage(r *http.Request) (any, error) {
+	if r.URL.Query().Has("sha256") {
+		if _, id, err := s.confirmation(r, r.URL.Query()); err == nil && id != "" {
+			return known(r, id), nil
+		}
+	}
 	return s.showForm(r, "register-file", typed(r.URL.Query()), nil)
 }
 
@@ -250,7 +255,7 @@ func (s registerPages) confirmByForm(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.confirmation(r, form); err != nil {
+	if _, _, err := s.confirmation(r, form); err != nil {
 		return s.showForm(r, "register-file", typed(edge.Form(r)), err)
 	}
 	shown := url.Values{}
@@ -262,35 +267,47 @@ func (s registerPages) confirmByForm(r *http.Request) (any, error) {
 	return onward(r, "/records/new/declaration?"+shown.Encode()), nil
 }
 
-// confirmPage shows the whole declaration before it is signed. It registers nothing.
+// confirmPage shows the whole declaration before it is signed. It registers nothing. The browser's Back leads here after
+// the declaration was registered; then it redirects to the link of the record.
 func (s registerPages) confirmPage(r *http.Request) (any, error) {
 	form := r.URL.Query()
 	if len(form) == 0 {
 		return onward(r, "/records/new/file"), nil
 	}
-	confirmed, err := s.confirmation(r, form)
+	confirmed, id, err := s.confirmation(r, form)
 	if err != nil {
 		return s.showForm(r, "register-file", typed(form), err)
+	}
+	if id != "" {
+		return known(r, id), nil
 	}
 	confirmed.Path += "?" + form.Encode()
 	return consolePageOf(s.site.ConfirmDeclaration(confirmed))
 }
 
-// confirmation returns a complete declaration as its page shows it, or the error that would refuse it.
-func (s registerPages) confirmation(r *http.Request, form url.Values) (confirmed web.Confirmation, err error) {
+// known leads to the link of a version that is registered already.
+func known(r *http.Request, id string) edge.Response {
+	return onward(r, saying("/records/"+id+"/link", "known"))
+}
+
+// confirmation returns a complete declaration as its page shows it, or the error that would refuse it. If the version is
+// registered already with the same file, it returns the public id of its record.
+func (s registerPages) confirmation(
+	r *http.Request, form url.Values,
+) (confirmed web.Confirmation, registered string, err error) {
 	declared, err := edge.Judged(strictjson.Fields(form), domain.ReadDeclaration)
 	if err != nil {
-		return confirmed, err
+		return confirmed, "", err
 	}
 	if confirmed.RegisterForm, err = s.formOf(r, "register-confirm", form); err != nil {
-		return confirmed, err
+		return confirmed, "", err
 	}
 	confirmed.Typed.SHA256, confirmed.Typed.MimeType = evidence.Hash(declared.SHA256).String(), declared.MimeType
 	confirmed.GeneratedAt, _ = edge.ParseInstant(string(declared.GeneratedAt)) // normalized, so valid
 	c := edge.CallOf(r)
 	found, _, err := s.Store.Search(r.Context(), c.Access, declared.SHA256, domain.RecordID{}, 1)
 	if err != nil {
-		return confirmed, err
+		return confirmed, "", err
 	}
 	confirmed.Known, confirmed.Later = wire.Each(found, viewRow), declared.Version > 1
 	confirmed.Automatic = form.Has(automaticVersion)
@@ -299,11 +316,11 @@ func (s registerPages) confirmation(r *http.Request, form url.Values) (confirmed
 	if refused := edge.Refusal(err); refused != nil && refused.Code == domain.ErrUnknownReservation.Code {
 		err = nil
 	} else if err == nil && reserved.Status == domain.ReservationFinalized {
-		err = s.sameFile(r, reserved.PublicID, declared.SHA256)
+		registered, err = reserved.PublicID.String(), s.sameFile(r, reserved.PublicID, declared.SHA256)
 	} else if err == nil && declared.ReservationID == nil {
 		confirmed.Reserved = []web.Waiting{s.viewWaiting(reserved)}
 	}
-	return confirmed, err
+	return confirmed, registered, err
 }
 
 // sameFile refuses another file than a record's for its version, before the person has confirmed it.
@@ -354,7 +371,7 @@ func (s registerPages) showReservation(
 ) (any, error) {
 	id := reserved.PublicID.String()
 	if reserved.Status == domain.ReservationFinalized && refused == nil {
-		return onward(r, saying("/records/"+id+"/link", "known")), nil
+		return known(r, id), nil
 	}
 	form.Console = s.frameOf(r, "reservation")
 	form.Path = web.ConsoleRoot + "/records/" + id + "/file"
@@ -376,6 +393,9 @@ func (s registerPages) releasePage(r *http.Request) (any, error) {
 	reserved, err := s.reserved(r)
 	if err != nil {
 		return nil, err
+	}
+	if reserved.Status == domain.ReservationReleased {
+		return onward(r, saying("/records/"+reserved.PublicID.String()+"/file", "released")), nil
 	}
 	if reserved.Status != domain.ReservationPending {
 		return onward(r, "/records/"+reserved.PublicID.String()+"/file"), nil
