@@ -127,7 +127,7 @@ func TestResultsInTheBrowser(t *testing.T) {
 		},
 		"/en": {
 			{
-				"revoked", "", "", "No file has been compared", "", []string{"valid signature", "has revoked it"},
+				"revoked", "", "", "No file has been compared", "", []string{"signature is valid", "has revoked this record"},
 			},
 			{
 				"current", "current", "MATCH_CURRENT", "Your file matches the current version",
@@ -350,7 +350,7 @@ func TestPageNoticesState(t *testing.T) {
 	s.post(integrity+"/records/"+revoked+"/revoke", body{}).is(http.StatusOK)
 	for id, text := range map[string]string{
 		first:   `<p id="seen" class="noticed"><strong>This record has a valid signature, but it is not the current version`,
-		revoked: `<p id="seen" class="noticed"><strong>This record has a valid signature, but the organization has revoked it`,
+		revoked: `<p id="seen" class="noticed"><strong>No file has been compared yet.</strong> <strong>The organization has revoked this record`,
 		current: `<p id="seen">This record has a valid signature and is the current version`,
 	} {
 		if page := s.page("/en/integrity/" + id); !contains(page.body, text) {
