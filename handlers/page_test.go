@@ -349,9 +349,9 @@ func TestPageNoticesState(t *testing.T) {
 	first, current, revoked := s.registered("a", 1, "one"), s.registered("a", 2, "two"), s.registered("b", 1, "three")
 	s.post(integrity+"/records/"+revoked+"/revoke", body{}).is(http.StatusOK)
 	for id, text := range map[string]string{
-		first:   `<p id="seen" class="noticed"><strong>This record has a valid signature, but it is not the current version`,
+		first:   `<p id="seen" class="noticed"><strong>No file has been compared yet.</strong> <strong>This record has a valid signature, but it is not the current version`,
 		revoked: `<p id="seen" class="noticed"><strong>No file has been compared yet.</strong> <strong>The organization has revoked this record`,
-		current: `<p id="seen">This record has a valid signature and is the current version`,
+		current: `<p id="seen"><strong>No file has been compared yet.</strong> This record has a valid signature and is the current version`,
 	} {
 		if page := s.page("/en/integrity/" + id); !contains(page.body, text) {
 			t.Errorf("the page lacks %s: %s", text, page.body)

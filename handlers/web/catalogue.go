@@ -19,10 +19,10 @@ type texts struct {
 	// the texts that the program itself looks up.
 	words map[string]any
 
-	FrontTitle, FrontLead, CheckLead, NotFoundTitle, NotFoundText, FailureTitle, FailureText string
-	Failing, Busy, FileArgument, HashInvalid, HashSeveral, FileCheck, Released               string
-	SignatureCheck, CodeLanguage, CodeCause, CodeRemedy                                      string
-	CodeTryAgain, CodeRetry, CodeLookUp, CodeNoRetry                                         string
+	FrontTitle, FrontLead, CheckLead, NotFoundTitle, NotFoundText, FailureTitle, FailureText                 string
+	Failing, Busy, FileArgument, HashInvalid, HashSeveral, FileCheck, Released, ReleasedTitle, ReleasedState string
+	SignatureCheck, CodeLanguage, CodeCause, CodeRemedy                                                      string
+	CodeTryAgain, CodeRetry, CodeLookUp, CodeNoRetry                                                         string
 	// by state
 	Links      map[string]struct{ Title, Text string }
 	LinkScopes map[string]string

@@ -94,7 +94,14 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	lines := t.lines(c.Language, c.Publisher)
 	panelFor := func(p panel) panel {
 		if p.Result == Pending && c.Released {
-			p.Text = t.Released
+			p.Title, p.Text = t.ReleasedTitle, t.Released
+			for i := range p.Checks {
+				for j := range p.Checks[i].Choices {
+					if c := &p.Checks[i].Choices[j]; c.Value == "pending" {
+						c.Text = t.ReleasedState
+					}
+				}
+			}
 		}
 		return p.of(lines)
 	}
