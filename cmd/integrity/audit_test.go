@@ -40,8 +40,15 @@ func TestAuditCommands(t *testing.T) {
 	register("2")
 	if text := must(t, nil, at("audit", "--against", out)...); !strings.Contains(
 		text, "verdict: everything that was checked is correct",
-	) || !strings.Contains(text, "compared with a replay: ") {
+	) || !strings.Contains(text, "compared with a replay: ") || !strings.Contains(text, "; signatures checked: ") ||
+		!strings.Contains(text, "any organization but "+demo.OrganizationID) || !strings.Contains(text, "history digest ") ||
+		!strings.HasPrefix(text, "audit of ") || !strings.Contains(text, "agree with the stored tree and checkpoint") ||
+		!strings.Contains(text, "were read from "+filepath.Join(dir, keyfiles.TrustedKeysFile)+" of this installation") {
 		t.Errorf("audit: %s", text)
+	}
+	pinned := filepath.Join(dir, keyfiles.TrustedKeysFile)
+	if text := must(t, nil, at("audit", "--trusted-keys", pinned)...); strings.Contains(text, "were read from") {
+		t.Errorf("audit with pinned keys: %s", text)
 	}
 	former := filepath.Join(t.TempDir(), "former")
 	if err := os.CopyFS(former, os.DirFS(out)); err != nil {
@@ -87,6 +94,11 @@ func TestAuditCommands(t *testing.T) {
 		!strings.Contains(r.out, "log: transparency_tree: expected the tree") ||
 		!strings.Contains(r.out, "log: transparency_checkpoint: expected a checkpoint") {
 		t.Errorf("of a changed log: %d %s %s", r.code, r.out, r.errs)
+	}
+	spoil(t, dir, "UPDATE transparency_tiles SET hashes = set_byte(hashes, 0, get_byte(hashes, 0) # 1)")
+	if r := integrity(t, nil, at("log", "check")...); r.code != cli.ExitNegative ||
+		!strings.Contains(r.errs, "log: transparency_checkpoint: expected a checkpoint") {
+		t.Errorf("log check of a changed checkpoint: %d %s %s", r.code, r.out, r.errs)
 	}
 	spoil(t, dir, "UPDATE documents SET highest_version = 9", "UPDATE usage SET used = used + 1")
 	if r := integrity(t, nil, at("audit", "--organization", demo.OrganizationID)...); r.code != cli.ExitNegative ||

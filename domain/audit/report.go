@@ -186,12 +186,21 @@ func (c *Checker) notChecked(s Sums) []say.Sentence {
 	if c.WithoutTexts {
 		not = append(not, say.Sentencef("erasable texts: they are not supplied"))
 	}
-	if c.former == nil && c.Since == nil {
+	switch {
+	case c.Since != nil:
+	case c.former == nil:
 		not = append(
 			not,
 			say.Sentencef("whether the history was rewritten as a whole, or its end cut off with all that depends on it: "+
-				"compare it with a former bundle or exports to locked storage (--against), with the number of events and the "+
-				"digest of an earlier audit, or with checkpoints that witnesses have cosigned (integrity monitor)"),
+				"compare it with a former bundle or exports to locked storage (--against), with the mark of an earlier audit "+
+				"(--mark, --since), or with checkpoints that witnesses have cosigned (integrity monitor)"),
+		)
+	case c.Whole:
+		not = append(
+			not,
+			say.Sentencef("whether the history of any organization but %s was rewritten as a whole, or its end cut off with "+
+				"all that depends on it: the bundle contains no other. Compare each with its own bundle or exports to locked "+
+				"storage (--against), or all with the mark of an earlier audit (--mark, --since)", c.former.Organization()),
 		)
 	}
 	return append(not,

@@ -31,6 +31,9 @@ type files struct {
 	path string
 }
 
+// Path returns the directory or the zip file.
+func (f files) Path() string { return f.path }
+
 func filesIn(dir string) files { return files{os.DirFS(dir), dir} }
 
 // Open reads the manifest of a bundle, which is a directory or a zip file. It does not read the other files. Close

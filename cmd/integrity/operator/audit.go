@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -22,12 +23,18 @@ import (
 	"integrityledger/domain/audit"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
+	"integrityledger/eventstore"
 	"integrityledger/eventstore/bundle"
 )
 
 // auditView is the JSON output of integrity audit.
 type auditView struct {
 	Source        string          `json:"source"` // "database" or "bundle"
+	AuditedAt     string          `json:"auditedAt"`
+	Version       string          `json:"version"` // of this program
+	Issuer        string          `json:"issuer"`
+	Against       *againstView    `json:"against"` // null unless --against names a bundle
+	Log           *auditedLog     `json:"log"`     // null unless the tree was derived and agrees
 	Scope         auditScope      `json:"scope"`
 	Since         *sinceView      `json:"since"` // null unless the scope is "since"
 	Mark          *markView       `json:"mark"`  // null unless a mark was written
@@ -46,6 +53,21 @@ type auditView struct {
 	DurationSeconds float64        `json:"durationSeconds"` // the whole audit
 }
 
+// againstView is the earlier bundle that a history was compared with.
+type againstView struct {
+	Bundle       string                `json:"bundle"`
+	Organization domain.OrganizationID `json:"organization"`
+	Events       int64                 `json:"events"`
+	ExportedAt   string                `json:"exportedAt"`
+}
+
+// auditedLog is the tree that was derived from the events, and agrees with the stored tree and checkpoint.
+type auditedLog struct {
+	Leaves    int64  `json:"leaves"`
+	Published int64  `json:"published"`
+	Root      string `json:"root"`
+}
+
 // auditScope says which history an audit has read.
 type auditScope string
 
@@ -62,6 +84,7 @@ type auditOptions struct {
 	worm    *blobs.Locked  // nil: none
 	since   *formerMark    // nil: none
 	next    *nextMark      // nil: none
+	ownKeys string         // trusted-keys file that a database audit read because --trusted-keys names none
 	Start   time.Time
 }
 
@@ -93,6 +116,9 @@ func (a *app) auditCommand() *cobra.Command {
 			return err
 		}
 		var view auditView
+		if !v.Flags().Changed("trusted-keys") {
+			options.ownKeys = cfg.TrustedKeysPath()
+		}
 		if len(v.args) == 1 {
 			view, err = a.auditBundle(v.Context(), cfg, v.args[0], *only, options)
 		} else if options.Trusted, err = keyfiles.ReadTrusted(cfg.TrustedKeysPath()); err == nil {
@@ -191,7 +217,7 @@ func (a *app) auditBundle(
 	if err != nil {
 		return auditView{}, err
 	}
-	v, report, err := a.finishAudit(checker, o)
+	v, report, err := a.finishAudit(checker, o, b.Issuer)
 	if err != nil {
 		return v, err
 	}
@@ -278,8 +304,8 @@ func (v *auditView) auditCheckpoint(
 }
 
 // checkpoint checks the log's signature on a checkpoint. Without pinned log keys it records the signature as not
-// checked.
-func (v *auditView) checkpoint(place, note string, trusted *evidence.TrustedKeys) {
+// checked. It returns false if it found something.
+func (v *auditView) checkpoint(place, note string, trusted *evidence.TrustedKeys) bool {
 	switch _, err := evidence.OpenCheckpoint(note, trusted); {
 	case errors.Is(err, evidence.ErrUnknownLogKey) && len(trusted.LogKeys()) == 0:
 		v.notChecked("the signature of the transparency log's checkpoint: the trusted-keys file has no log key")
@@ -288,11 +314,13 @@ func (v *auditView) checkpoint(place, note string, trusted *evidence.TrustedKeys
 			Check: audit.CheckLog, Place: place, Expected: say.Sentencef("a checkpoint signed by a trusted log key"),
 			Found: say.Sentencef("%v", err),
 		})
+		return false
 	}
+	return true
 }
 
 // finishAudit runs the deferred checks and fills in the fields that every audit has.
-func (a *app) finishAudit(checker *audit.Checker, o auditOptions) (auditView, audit.Report, error) {
+func (a *app) finishAudit(checker *audit.Checker, o auditOptions, issuer string) (auditView, audit.Report, error) {
 	bar := a.eventsBar("documents", audit.PartCount)
 	report, err := checker.Finish(func(parts int) { bar.Set(int64(parts), audit.PartCount) })
 	bar.Close()
@@ -300,6 +328,10 @@ func (a *app) finishAudit(checker *audit.Checker, o auditOptions) (auditView, au
 		Events: report.Events, Organizations: report.Organizations, FindingCount: report.Count, Findings: report.Findings,
 		Projections: []string{}, NotChecked: report.NotChecked,
 		EventsPerSecond: float64(report.Events) / max(a.Now().Sub(o.Start).Seconds(), 0.001),
+		AuditedAt:       cli.TimeText(o.Start), Version: fmt.Sprint(eventstore.ThisProgram().Version), Issuer: issuer,
+	}
+	if b := o.against; b != nil {
+		v.Against = &againstView{b.Path(), b.Organization, b.Events, b.ExportedAt}
 	}
 	return v, report, err
 }
@@ -337,8 +369,15 @@ func (a *app) printAudit(v auditView, asJSON bool) (err error) {
 
 func (v *auditView) text() say.Phrase {
 	var b text
+	b.Sayf("audit of %s at %s, by version %s of this program\n", cli.Visible(v.Issuer), v.AuditedAt, v.Version)
+	var signatures int64
 	for _, o := range v.Organizations {
-		b.Sayf("organization %s: %d events, history %s\n", o.Organization, o.Events, o.Digest)
+		b.Sayf("organization %s: %d events, history digest %s\n", o.Organization, o.Events, o.Digest)
+		signatures += o.Sums.Records + o.Sums.Certificates
+	}
+	if c := v.Against; c != nil {
+		b.Sayf("compared with the bundle %s: organization %s, %d events, exported at %s; what was rewritten before is not "+
+			"seen\n", cli.Visible(c.Bundle), c.Organization, c.Events, cli.Visible(c.ExportedAt))
 	}
 	for _, f := range v.Findings {
 		b.Sayf("FINDING %s\n", visible{f.Said()})
@@ -354,8 +393,13 @@ func (v *auditView) text() say.Phrase {
 	}
 	b.Sayf("%d events in %s, the log at %.0f/s", v.Events,
 		time.Duration(v.DurationSeconds*1000)*time.Millisecond, v.EventsPerSecond)
+	b.Sayf("; signatures checked: %d", signatures)
 	if len(v.Projections) > 0 {
 		b.Sayf("; compared with a replay: %s", strings.Join(v.Projections, ", "))
+	}
+	if l := v.Log; l != nil {
+		b.Sayf("\ntransparency log: %d leaves, derived from the events, agree with the stored tree and checkpoint; "+
+			"published: %d; root %s", l.Leaves, l.Published, l.Root)
 	}
 	switch {
 	case v.Since != nil:

@@ -78,6 +78,10 @@ func (a *app) auditDatabase(
 	if err != nil {
 		return d.view, err
 	}
+	if o.ownKeys != "" {
+		d.view.notChecked("whether the trusted keys are the ones you pinned: they were read from %s of this installation; "+
+			"pass your own file (--trusted-keys)", o.ownKeys)
+	}
 	d.view.notChecked(
 		"tables that are not projections: queues (mails, webhook deliveries, erasures), meters, requests of the month, " +
 			"administrative events of the day, when keys were last used, idempotency keys, " +
@@ -142,7 +146,7 @@ func (d *databaseAudit) events(ctx context.Context, issuer string) (report audit
 		}
 	}
 	bar.Close()
-	if d.view, report, err = d.finishAudit(checker, d.auditOptions); err != nil {
+	if d.view, report, err = d.finishAudit(checker, d.auditOptions, issuer); err != nil {
 		return report, err
 	}
 	d.view.Source, d.view.Scope, d.view.Since = "database", wholeScope, d.since.view()
@@ -211,6 +215,7 @@ func (d *databaseAudit) log(
 	} else if err != nil {
 		return tree, err
 	}
+	agrees := err == nil
 	log := &transparency.Reader{Pool: d.pool}
 	if exports != nil {
 		d.view.exports(exports)
@@ -226,7 +231,9 @@ func (d *databaseAudit) log(
 	if err != nil {
 		return tree, err
 	}
-	d.view.checkpoint("transparency_checkpoint", note, d.Trusted)
+	if d.view.checkpoint("transparency_checkpoint", note, d.Trusted) && agrees {
+		d.view.Log = &auditedLog{derived.Leaves, derived.Published, derived.Root}
+	}
 	stamps, err := transparency.CheckStamps(ctx, d.pool, d.Trusted, func(s transparency.Stamp, fault error) {
 		d.view.found(audit.Finding{
 			Check: audit.CheckLog, Place: fmt.Sprint("log_timestamps ", s.TreeSize, " ", s.Authority),

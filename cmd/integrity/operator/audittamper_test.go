@@ -19,6 +19,7 @@ import (
 	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
+	"integrityledger/domain/say"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/bundle"
 	"integrityledger/eventstore/cluster"
@@ -518,7 +519,18 @@ func TestAuditFindsTampering(t *testing.T) {
 	}
 	v.t = t
 	v.Must(t, v.Register(t, v.org, v.org.Declaration("more", 1, "more")))
-	if view := v.audit(against(v.t, former)); view.FindingCount != 0 {
+	view := v.audit(against(v.t, former))
+	if view.FindingCount != 0 {
 		t.Errorf("of a history that was only extended: %+v", view.Findings)
+	}
+	// A bundle says nothing of the other organizations, and the answer says so.
+	if not := fmt.Sprint(view.NotChecked); !strings.Contains(not, "any organization but "+v.org.ID.String()+" was rewritten") {
+		t.Errorf("not checked: %s", not)
+	}
+	c := view.Against
+	if said := say.In(say.Catalogue{}, view.text()); c == nil || c.Organization != v.org.ID || c.Events != length+3 ||
+		!strings.Contains(said, fmt.Sprintf("compared with the bundle %s: organization %s, %d events, exported at %s; ",
+			former, v.org.ID, c.Events, c.ExportedAt)) {
+		t.Errorf("compared with %+v: %s", c, said)
 	}
 }

@@ -84,7 +84,7 @@ func (a *app) exportCommand() *cobra.Command {
 			return v.print(
 				view,
 				say.Sentencef(
-					"%d events of %s, %d of them new, in %s\nhistory %s\n", view.Events, *organization, view.Added, *out,
+					"%d events of %s, %d of them new, in %s\nhistory digest %s\n", view.Events, *organization, view.Added, *out,
 					view.HistorySHA256,
 				),
 			)

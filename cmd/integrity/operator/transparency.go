@@ -107,7 +107,18 @@ func (a logs) logCheckCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		var signature auditView
+		note, err := (&transparency.Reader{Pool: l.Read}).Checkpoint(ctx)
+		switch {
+		case err == nil:
+			signature.checkpoint("transparency_checkpoint", note, trusted)
+		case !errors.Is(err, transparency.ErrNoCheckpoint):
+			return err
+		}
 		var wrong []error
+		for _, f := range signature.Findings {
+			wrong = append(wrong, say.Errorf("%s", visible{f.Said()}))
+		}
 		stamps, err := transparency.CheckStamps(ctx, l.Read, trusted, func(s transparency.Stamp, fault error) {
 			wrong = append(wrong, say.Errorf("the token of %s for %d leaves: %w", s.Authority, s.TreeSize, fault))
 		})
@@ -123,6 +134,9 @@ func (a logs) logCheckCommand() *cobra.Command {
 				"time-stamping authorities agree with it\n",
 			d.Leaves, d.Published, d.Root, stamps.Tokens,
 		)
+		for _, n := range signature.NotChecked {
+			lines.Sayf("not checked: %s\n", n)
+		}
 		if stamps.Unpinned != nil {
 			lines.Sayf(
 				"not checked: who signed the tokens of %s, under whose names the trusted keys pin no certificate\n",
@@ -130,12 +144,16 @@ func (a logs) logCheckCommand() *cobra.Command {
 			)
 		}
 		return v.print(struct {
-			Leaves    int64    `json:"leaves"`
-			Published int64    `json:"published"`
-			Root      string   `json:"root"`
-			Tokens    int64    `json:"tokens"`
-			Unpinned  []string `json:"unpinned"`
-		}{d.Leaves, d.Published, d.Root, stamps.Tokens, append([]string{}, stamps.Unpinned...)}, lines)
+			Leaves     int64          `json:"leaves"`
+			Published  int64          `json:"published"`
+			Root       string         `json:"root"`
+			Tokens     int64          `json:"tokens"`
+			Unpinned   []string       `json:"unpinned"`
+			NotChecked []say.Sentence `json:"notChecked"`
+		}{
+			d.Leaves, d.Published, d.Root, stamps.Tokens, append([]string{}, stamps.Unpinned...),
+			append([]say.Sentence{}, signature.NotChecked...),
+		}, lines)
 	})
 }
 
