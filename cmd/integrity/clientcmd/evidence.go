@@ -291,10 +291,33 @@ func (a *app) describeFindings(f evidence.Findings, witnesses int) string {
 	for _, reason := range f.Reasons {
 		write(a.Sayf("NOT VALID"), a.Say(reason))
 	}
-	if len(f.Reasons) == 0 {
-		write(a.Sayf("verdict"), a.Sayf("everything that was supplied and checked is valid"))
-	} else {
+	switch not := unchecked(f); {
+	case len(f.Reasons) > 0:
 		write(a.Sayf("verdict"), a.Sayf("NOT verified"))
+	case len(not) > 0:
+		write(a.Sayf("verdict"), a.Sayf("everything that was checked is valid; supplied, but NOT checked: %s",
+			strings.Join(not, ", ")))
+	default:
+		write(a.Sayf("verdict"), a.Sayf("everything that was supplied and checked is valid"))
 	}
 	return b.String()
+}
+
+// unchecked names the parts of a record's evidence that were supplied and not checked, as the lines above name them.
+func unchecked(f evidence.Findings) (names []string) {
+	if f.Record == nil {
+		return nil
+	}
+	for _, part := range []struct {
+		name    string
+		finding evidence.Finding
+	}{
+		{"references", f.References}, {"observation", f.Observation}, {"history", f.StatusAsOf}, {"inclusion", f.Inclusion},
+		{"time", f.Time},
+	} {
+		if part.finding == evidence.NotChecked {
+			names = append(names, part.name)
+		}
+	}
+	return names
 }

@@ -58,7 +58,9 @@ func (a *app) monitorCommand() *cobra.Command {
 		if len(trusted.LogKeys()) == 0 {
 			return say.Errorf("--trusted-keys: %s has no log key (logKeys)", *trustedFile)
 		}
-		if n := len(trusted.Witnesses()); w.monitor.Witnesses < 0 || w.monitor.Witnesses > n {
+		if n := len(trusted.Witnesses()); n == 0 && w.monitor.Witnesses > 0 {
+			return say.Errorf("--require-witnesses: %s has no witnessKeys, so no witness can be counted", *trustedFile)
+		} else if w.monitor.Witnesses < 0 || w.monitor.Witnesses > n {
 			return say.Errorf("--require-witnesses must be from 0 to %d, the number of witnessKeys in %s", n, *trustedFile)
 		}
 		for _, path := range *kept {
