@@ -1,7 +1,9 @@
 package clientcmd
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -41,6 +43,9 @@ func (a *app) evidenceCommand() *cobra.Command {
 	c.MarkFlagsMutuallyExclusive("report", "at")
 	c.MarkFlagsMutuallyExclusive("report", "timestamps")
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if key, err := apiKey(a.App); err == nil && key == "" {
+			return a.withoutKey(args[0], flags.url)
+		}
 		record, service, err := a.recordClient(args[0], flags)
 		if err != nil {
 			return err
@@ -74,6 +79,21 @@ func (a *app) evidenceCommand() *cobra.Command {
 		return save(service.Evidence(c.Context(), record.publicID, options...))
 	}
 	return c
+}
+
+// withoutKey says which evidence of a record needs no API key, and where it is.
+func (a *app) withoutKey(record, url string) error {
+	at, err := readLocation(record)
+	if err != nil {
+		return say.Errorf("PUBLIC_ID: %w", err)
+	}
+	base, err := a.serviceURL(url)
+	if err != nil {
+		return err
+	}
+	public := cmp.Or(at.base, base) + "/api/public/integrity/" + at.publicID
+	return say.Errorf("%s must be an API key's text (ik_…); the public receipt, report and proof need no key: %s, %s and %s",
+		config.VariableAPIKey, public+"/receipt", public+"/report", public+"/tlog-proof")
 }
 
 // recordClient creates an authenticated client for a record. It refuses a link to a service other than the configured
@@ -137,7 +157,7 @@ func (a *app) verifyCommand() *cobra.Command {
 		}
 		trusted, err := keyfiles.ReadTrusted(args[1])
 		if err != nil {
-			return err
+			return cmp.Or(misplaced(args[1]), err)
 		}
 		if len(args) == 3 {
 			h, err := a.hashFile(args[2])
@@ -186,6 +206,9 @@ func (a *app) readEvidence(ctx context.Context, path string) (verification, erro
 	if err != nil {
 		return nil, err
 	}
+	if _, err := evidence.ParseTrustedKeys(receipt); err == nil {
+		return nil, say.Errorf("%s is a trusted-keys file: it belongs in the place of TRUSTED, after RECEIPT", path)
+	}
 	if !evidence.IsReport(receipt) {
 		return func(trusted *evidence.TrustedKeys, options evidence.Options) (evidence.Findings, error) {
 			return evidence.Verify(receipt, trusted, options), nil
@@ -211,6 +234,25 @@ func (a *app) readEvidence(ctx context.Context, path string) (verification, erro
 		}
 		return f, err
 	}, nil
+}
+
+// misplaced says which other file of the command was given in the place of TRUSTED. It returns nil for an unknown file.
+func misplaced(path string) error {
+	text, err := readReceipt(path)
+	if err != nil {
+		return nil //nolint:nilerr // the caller reports why the file is no trusted-keys file
+	}
+	var receipt struct{ Payload, Signature string }
+	switch {
+	case evidence.IsReport(text):
+		return say.Errorf("%s is a PDF, not a trusted-keys file: an evidence report belongs in the place of RECEIPT, a "+
+			"document in the place of DOCUMENT", path)
+	case strings.HasPrefix(string(text), "c2sp.org/tlog-proof@"):
+		return say.Errorf("%s is a transparency log proof, not a trusted-keys file: it belongs in the place of RECEIPT", path)
+	case json.Unmarshal(text, &receipt) == nil && receipt.Payload != "" && receipt.Signature != "":
+		return say.Errorf("%s is a receipt, not a trusted-keys file: it belongs in the place of RECEIPT", path)
+	}
+	return nil
 }
 
 func readReceipt(path string) ([]byte, error) {

@@ -1,6 +1,7 @@
 package clientcmd
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
+	"integrityledger/handlers/wire"
 )
 
 // provenKeys is the JSON output of integrity verify-keys.
@@ -61,6 +63,10 @@ func (a *app) verifyKeysCommand() *cobra.Command {
 		found, err := evidence.VerifyKeySet(proof, evidence.KeySetPins{
 			Trusted: trusted, Origin: *origin, Issuer: *issuer, Witnesses: *witnesses, Now: a.Now(),
 		})
+		if refused := serviceRefusal(proof); err != nil && refused != nil {
+			return say.Errorf("%s is no proof, but a refusal of the service: %s: %s", args[0], cli.Visible(string(refused.Code)),
+				cli.Visible(refused.Detail))
+		}
 		if err != nil {
 			return cli.Negativef("the keys are NOT proven: %w", err)
 		}
@@ -88,6 +94,15 @@ func (a *app) verifyKeysCommand() *cobra.Command {
 		return a.answer(*asJSON, view, a.describeProven(view), view.FileMatch == nil || *view.FileMatch)
 	}
 	return c
+}
+
+// serviceRefusal reads an answer in which the service refuses, or returns nil.
+func serviceRefusal(text []byte) *wire.Failure {
+	var answer struct{ Error *wire.Failure }
+	if json.Unmarshal(text, &answer) != nil || answer.Error == nil || answer.Error.Code == "" {
+		return nil
+	}
+	return answer.Error
 }
 
 // pins collects what the reader pins. Signing keys in the file do not matter.
