@@ -337,7 +337,7 @@ func (a *app) describeFindings(f evidence.Findings, witnesses int) string {
 	case len(f.Reasons) > 0:
 		write(a.Sayf("verdict"), a.Sayf("NOT verified"))
 	case len(not) > 0:
-		write(a.Sayf("verdict"), a.Sayf("everything that was checked is valid; supplied, but NOT checked: %s",
+		write(a.Sayf("verdict"), a.Sayf("everything that was supplied and checked is valid; supplied, but NOT checked: %s",
 			strings.Join(not, ", ")))
 	default:
 		write(a.Sayf("verdict"), a.Sayf("everything that was supplied and checked is valid"))
