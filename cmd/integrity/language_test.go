@@ -105,7 +105,7 @@ func TestLanguageOfTheLocale(t *testing.T) {
 }
 
 // changing are the members of JSON output that differ from run to run.
-var changing = regexp.MustCompile(`"(eventsPerSecond|durationSeconds)": [^,\n]*`)
+var changing = regexp.MustCompile(`"(auditedAt|eventsPerSecond|durationSeconds)": [^,\n]*`)
 
 // TestOutputFollowsTheLocale runs operators' commands on a real ledger. Their output is Spanish in a Spanish locale,
 // and their JSON is the same.

@@ -257,7 +257,9 @@ func (c *checker) hashes(ctx context.Context, shard domain.Shard, limit int64) (
 	}
 	taken.Position += int64(len(hashes))
 	if int64(len(hashes)) != limit {
-		return nil, differs("the tree or the audit has events of shard %d after position %d that the log lacks", shard, taken.Position)
+		return nil, differs(
+			"the tree or the audit has events of shard %d after position %d that the log lacks", shard, taken.Position,
+		)
 	}
 	for _, hash := range hashes {
 		taken.Head = audit.Head(taken.Head, hash)

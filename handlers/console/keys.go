@@ -376,11 +376,16 @@ func (s keyPages) rotateKeyPage(r *http.Request) (any, error) {
 	if !key.Rotatable {
 		return onward(r, "/keys/"+key.ID), nil
 	}
-	return consolePageOf(s.site.RotateKey(web.RotatedKey{
+	now := edge.CallOf(r).Start
+	form := web.RotatedKey{
 		Console: s.frameOf(r, "key-rotate"), Key: key, Overlaps: keyOverlaps(),
 		Overlap: int(action.DefaultKeyOverlap.Hours()), CopyGrants: true,
-		Least: day(edge.CallOf(r).Start), Most: lastDay(edge.CallOf(r).Start.Add(domain.MaxKeyLifetime)),
-	}))
+		Least: day(now), Most: lastDay(now.Add(domain.MaxKeyLifetime)),
+	}
+	if ends := lastDay(key.ExpiresAt); ends >= form.Least { // like the other limits of the key
+		form.Ends = ends
+	}
+	return consolePageOf(s.site.RotateKey(form))
 }
 
 // rotateKeyByForm creates the successor of a key. Only this page shows its text.

@@ -267,8 +267,8 @@ func (s registerPages) confirmByForm(r *http.Request) (any, error) {
 	return onward(r, "/records/new/declaration?"+shown.Encode()), nil
 }
 
-// confirmPage shows the whole declaration before it is signed. It registers nothing. The browser's Back leads here after
-// the declaration was registered; then it redirects to the link of the record.
+// confirmPage shows the whole declaration before it is signed. It registers nothing. The browser's Back leads here
+// after the declaration was registered; then it redirects to the link of the record.
 func (s registerPages) confirmPage(r *http.Request) (any, error) {
 	form := r.URL.Query()
 	if len(form) == 0 {
@@ -290,8 +290,8 @@ func known(r *http.Request, id string) edge.Response {
 	return onward(r, saying("/records/"+id+"/link", "known"))
 }
 
-// confirmation returns a complete declaration as its page shows it, or the error that would refuse it. If the version is
-// registered already with the same file, it returns the public id of its record.
+// confirmation returns a complete declaration as its page shows it, or the error that would refuse it. If the version
+// is registered already with the same file, it returns the public id of its record.
 func (s registerPages) confirmation(
 	r *http.Request, form url.Values,
 ) (confirmed web.Confirmation, registered string, err error) {

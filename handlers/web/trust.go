@@ -16,7 +16,7 @@ const TrustPath = "/trust"
 // trustTexts are the texts of that page. A text with a verb of package fmt takes the values that its name says.
 type trustTexts struct {
 	Title, Lead                                               string
-	OperatorNamed                                             string // name
+	OperatorNamed, OperatorUnnamed                            string // name
 	Summary, Alone, Off, Empty, Unavailable                   string
 	Checkpoint, CheckpointText, CheckpointHow                 string // size, time
 	Witnesses, NoWitness, NoneCounts, WitnessNote, WitnessHow string
@@ -124,7 +124,7 @@ func (s *Site) Trust(language evidence.Language, view wire.Independence) ([]byte
 	f.Indexed = true
 	f.publish(t.Trust.Lead)
 	f.stay(language)
-	p := trustPage{t.Trust, view, language, s.BaseURL, ""}
+	p := trustPage{t.Trust, view, language, s.BaseURL, t.Trust.OperatorUnnamed}
 	if s.OperatorName != "" {
 		p.operated = fmt.Sprintf(t.Trust.OperatorNamed, s.OperatorName)
 	}
@@ -378,11 +378,7 @@ func (p trustPage) operator() trustSection {
 	if p.language == evidence.Spanish {
 		text = p.view.Relationship.ES
 	}
-	section := trustSection{ID: "operator", Title: p.Operator, Paragraphs: []string{text}}
-	if p.operated != "" {
-		section.Paragraphs = []string{p.operated, text}
-	}
-	return section
+	return trustSection{ID: "operator", Title: p.Operator, Paragraphs: []string{p.operated, text}}
 }
 
 func (p trustPage) ownWitness() trustSection {

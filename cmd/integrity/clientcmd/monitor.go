@@ -85,8 +85,8 @@ func (a *app) monitorCommand() *cobra.Command {
 	return c
 }
 
-// keptCheckpoint returns the checkpoint in what integrity verify reads, after verifying its inclusion proof. Errors name
-// the file.
+// keptCheckpoint returns the checkpoint in what integrity verify reads, after verifying its inclusion proof. Errors
+// name the file.
 func (a *app) keptCheckpoint(ctx context.Context, path string, trusted *evidence.TrustedKeys) (monitor.Kept, error) {
 	verify, err := a.readEvidence(ctx, path)
 	if err != nil {

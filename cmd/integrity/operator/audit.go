@@ -189,14 +189,15 @@ func (a *app) auditBundle(
 		return auditView{}, err
 	}
 	exports, err := o.readWorm(ctx, b.Issuer, func() (worm.Keys, error) {
-		at, atErr := time.Parse(time.RFC3339Nano, b.ExportedAt)
-		switch { // both are reported already
-		case wrongKeys != nil:
-			return worm.Keys{Missing: say.Sentencef("the trusted keys in the bundle cannot be read")}, nil
-		case atErr != nil:
-			return worm.Keys{Missing: say.Sentencef("the bundle does not say when it was exported")}, nil
+		keys := worm.Keys{TrustedKeys: bundled, Place: bundle.TrustedKeysFile}
+		var dated error
+		keys.At, dated = time.Parse(time.RFC3339Nano, b.ExportedAt)
+		if wrongKeys != nil { // reported already, as is the date
+			keys = worm.Keys{Missing: say.Sentencef("the trusted keys in the bundle cannot be read")}
+		} else if dated != nil {
+			keys = worm.Keys{Missing: say.Sentencef("the bundle does not say when it was exported")}
 		}
-		return worm.Keys{TrustedKeys: bundled, At: at, Place: bundle.TrustedKeysFile}, nil
+		return keys, nil
 	})
 	if err != nil {
 		return auditView{}, err

@@ -157,7 +157,9 @@ func (d *databaseAudit) events(ctx context.Context, issuer string) (report audit
 			"events up to the mark (%d), and the texts that they name: their rows were not read again, so only a whole audit "+
 				"(without --since) finds one that was changed, added or removed since", d.since.Events,
 		)
-		d.view.notChecked("the transparency log before the mark, but its root: tiles, checkpoints and tokens of smaller trees")
+		d.view.notChecked(
+			"the transparency log before the mark, but its root: tiles, checkpoints and tokens of smaller trees",
+		)
 	case !d.only.IsZero():
 		d.view.Scope = organizationScope
 	}

@@ -329,14 +329,14 @@ func TestWormExport(t *testing.T) {
 	diagnosed("the export "+future, " is of https://ledger.example, but this installation is https://other.example")
 	d.issuer = v.Installation.Issuer
 	// A store that lists the export but refuses its manifest accuses nobody.
-	real := v.address
-	v.address = refusing(t, real, "/manifest.json")
+	address := v.address
+	v.address = refusing(t, address, "/manifest.json")
 	d.cfg.Worm = v.url(url)
 	diagnosed("the export "+future, "/manifest.json: ")
 	if do := d.findings[1].Do; !strings.Contains(do.String(), "no checkpoint is exported until it answers") {
 		t.Errorf("doctor: %v", do)
 	}
-	v.address = real
+	v.address = address
 	alone := "s3://exports/future"
 	v.exported(alone, -40)
 	d.cfg.Worm = v.url(alone)
