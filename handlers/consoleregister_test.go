@@ -406,8 +406,11 @@ func TestConsoleVersionFollowsReference(t *testing.T) {
 	if at := bytes.Index(refused.body, []byte(taken)); at > bytes.Index(refused.body, []byte("<form method=\"post\" action=\""+toFile)) {
 		t.Error("the problem is below the form")
 	}
-	p.declares("companyReference", "company-1", "documentReference", "old", "version", "1", "sha256", hash("file 0"),
-		"sizeBytes", "6").says(http.StatusOK, "already registered")
+	known := p.declares("companyReference", "company-1", "documentReference", "old", "version", "1", "sha256",
+		hash("file 0"), "sizeBytes", "6")
+	if to := known.header.Get("Location"); known.status != http.StatusSeeOther || !strings.HasSuffix(to, "/link?said=known") {
+		t.Errorf("a version that is registered: %d to %q", known.status, to)
+	}
 
 	// Another person takes the version between the confirmation and the registration.
 	s.post(integrity+"/records", declaration("old", 3, "theirs").with(body{"source": "console"})).is(http.StatusCreated)

@@ -163,7 +163,7 @@ func TestBackFromAnswersOfForms(t *testing.T) {
 		p.on("security")
 		back(chromedp.CSS(`main:not([data-answers])[data-page="` + page + `"]`))
 	}
-	// The declaration is there again with the name of its file, before and after it is registered.
+	// The declaration is there again with the name of its file until it is registered; then Back leads to its link.
 	p.open("/en/console/records/new/file")
 	p.do(chromedp.SendKeys(chromedp.CSS("#document"), "d-1"))
 	p.choose(file(t, "chosen.txt", "one"))
@@ -175,13 +175,14 @@ func TestBackFromAnswersOfForms(t *testing.T) {
 	p.do(chromedp.WaitVisible(chromedp.CSS("[data-hashed]")))
 	const named = `main[data-page="register-confirm"] [data-file-name]:not([hidden])`
 	back(named)
-	p.click("#declares ~ form button")
-	p.on("record-link")
-	back(named)
 	if text := eval[string](p, `document.querySelector("main").innerText`); !strings.Contains(text, "chosen.txt") ||
 		!strings.Contains(text, hash("one")) {
 		t.Errorf("on the way back: %s", text)
 	}
+	p.click("#declares ~ form button")
+	p.on("record-link")
+	back(`main[data-page="record-link"]`)
+	p.do(chromedp.WaitVisible(chromedp.CSS("main .said, main [role=status]")))
 }
 
 // A link that opens on this computer only is not for others, and the page does not ask to pass it on.

@@ -313,7 +313,7 @@ func TestReportAlone(t *testing.T) {
 			a = s.get(path)
 		}
 		r := opened(t, a, own)
-		if !strings.Contains(r.text, "the organization has revoked it") {
+		if !strings.Contains(r.text, "The organization has revoked this record") {
 			t.Errorf("a revoked record: %s", r.text)
 		}
 		f, err := evidence.VerifyReport(r.files, s.Trusted, evidence.Options{Now: s.Now()})
