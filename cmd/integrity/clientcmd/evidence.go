@@ -81,7 +81,7 @@ func (a *app) evidenceCommand() *cobra.Command {
 	return c
 }
 
-// withoutKey says which evidence of a record needs no API key, and where it is.
+// withoutKey returns an error that lists the public addresses of a record, which need no API key.
 func (a *app) withoutKey(record, url string) error {
 	at, err := readLocation(record)
 	if err != nil {

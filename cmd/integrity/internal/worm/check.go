@@ -41,7 +41,7 @@ type Keys struct {
 	*evidence.TrustedKeys
 	At      time.Time
 	Place   string
-	Missing say.Sentence // why there are none, if TrustedKeys is nil
+	Missing say.Sentence // the reason why TrustedKeys is nil
 }
 
 // Check reads all exports of a log and checks each by itself and against the one before: digests, the issuer, the log's

@@ -214,7 +214,7 @@ func shortList(names []say.Sentence) say.Phrase {
 	return say.Join(names, ", ")
 }
 
-// unpinned says which keys and revocations of the exports and the ledger nobody has pinned.
+// unpinned lists the keys and revocations of the exports and the ledger that the auditor has not pinned.
 func (c *keysCheck) unpinned(sets []*keySet) {
 	said := map[string]bool{}
 	var names []say.Sentence

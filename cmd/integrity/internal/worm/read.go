@@ -38,7 +38,7 @@ const (
 	maxForeign  = 10
 )
 
-// versions are the versions of a file. Anybody who may write to the bucket can add any number, so only those that are
+// versions are the versions of a file. A writer of the bucket can add any number, so only those that are
 // read are kept.
 type versions struct {
 	first   *blobs.Version  // the oldest; nil if only markers are left

@@ -158,7 +158,7 @@ func TestOriginalVersion(t *testing.T) {
 	if gone.Complete() {
 		t.Error("an export of which only a marker is left is complete")
 	}
-	// Anybody who may write can add any number of versions and markers: the first and the newest are kept, in any order.
+	// A writer can add any number of versions and markers. List keeps the first and the newest, in any order.
 	many := make([]blobs.Version, 3000)
 	for i := range many {
 		many[i] = version(fmt.Sprint(i), time.Duration(i), i%3 == 1)
@@ -388,7 +388,7 @@ func TestKeysOfExports(t *testing.T) {
 	}
 }
 
-// TestManyKeys: exports with the same file share its keys. Neither their number nor that of differences is unbounded.
+// TestManyKeys: exports with the same file share its keys. Both the number of key sets and the number of differences have a limit.
 func TestManyKeys(t *testing.T) {
 	var all []evidence.TrustedKey
 	for range 30 {
