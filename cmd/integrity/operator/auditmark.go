@@ -75,6 +75,12 @@ func (o *auditOptions) openMarks(a *app, f markFlags, whole bool) error {
 	case f.since != "" && f.key != "" && !sshagent.IsAddress(f.key) && !keyfiles.Exists(f.key):
 		return say.Errorf("--mark-key: there is no %s, so the mark cannot be checked", f.key)
 	}
+	if f.write != "" && keyfiles.Exists(f.write) { // such as the trusted keys, by a slip
+		former, err := keyfiles.ReadFile(f.write)
+		if err != nil || !bytes.Contains(former, []byte(evidence.AuditMarkContract)) {
+			return say.Errorf("--mark: %s exists and is no mark: name another file", f.write)
+		}
+	}
 	if f.key != "" {
 		signer, err := signingKeys{a}.signerAt(keyfiles.Source{}, f.key)
 		if err != nil {

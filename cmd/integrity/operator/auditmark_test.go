@@ -352,6 +352,8 @@ func TestMarksAreChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	v.refused(other, "signed by the key")
+	integritytest.Write(t, v.path("trusted"), "{}")
+	v.refused(markFlags{write: v.path("trusted"), key: use.key}, "exists and is no mark")
 	for flags, why := range map[markFlags]string{
 		{key: use.key}: "belong to --mark or --since", {write: "x"}: "--mark needs --mark-key", {since: use.since}: "--since needs --mark-key",
 		{write: "x", key: use.key, since: v.path("none")}: "no such file",
