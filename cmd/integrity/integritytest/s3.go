@@ -12,9 +12,13 @@ import (
 )
 
 // ServeS3 runs versitygw, with versions and object lock for the buckets that are created with it. Buckets are the
-// directories in dir/data. It accepts the access key KEY with the secret SECRET. The options are passed to the program.
+// directories in dir/data. It accepts the access key KEY with the secret SECRET. The options are passed to the program,
+// which only make drill installs: a short test fails, also where the program happens to be.
 func ServeS3(t testing.TB, dir string, options ...string) (address string) {
 	t.Helper()
+	if testing.Short() {
+		t.Fatal("a test with an S3 server is a long story, and asks testing.Short() itself")
+	}
 	for _, name := range []string{"meta", "versions", "data"} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			t.Fatal(err)

@@ -114,6 +114,9 @@ func newAuditor(t *testing.T) *auditor {
 
 // TestAuditSince: an audit that goes on finds the same as a whole one and saves the same state, byte for byte.
 func TestAuditSince(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs an S3 server")
+	}
 	v := newAuditor(t)
 	first := v.clean("", "first")
 	if first.Scope != wholeScope || first.Since != nil || first.Mark.Events != first.Events {
@@ -197,6 +200,9 @@ func digests(v auditView) string {
 
 // TestAuditSinceTampering: what an audit that goes on finds, refuses, and leaves to the whole audit.
 func TestAuditSinceTampering(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs an S3 server")
+	}
 	v := newAuditor(t)
 	tables, err := projections.Projections(t.Context(), v.owner)
 	if err != nil {
@@ -314,6 +320,9 @@ func TestAuditSinceTampering(t *testing.T) {
 
 // TestMarksAreChecked: a mark with another key, issuer or state is refused, and so is any byte that was changed.
 func TestMarksAreChecked(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs an S3 server")
+	}
 	v := newAuditor(t)
 	v.clean("", "first")
 	v.later(0)
