@@ -8,6 +8,7 @@
 package projections
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,10 +22,15 @@ import (
 // Apply queues the writes of all projections for events in log order. It first folds the events into one row per key,
 // because an UPDATE with FROM unnest would silently apply only one of two rows for the same key.
 func Apply(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
-	var f fold
+	return applyPart(b, shard, events, part{})
+}
+
+// applyPart queues only the rows of one part.
+func applyPart(b *pgx.Batch, shard domain.Shard, events []domain.Event, of part) error {
+	f := fold{part: of}
 	for i := range events {
 		e := &events[i]
-		if f.add(e) {
+		if f.add(e) || !of.first() {
 			continue
 		}
 		if err := queueRare(b, shard, e); err != nil { // one statement per event, in log order
@@ -40,6 +46,34 @@ func Apply(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
 	return nil
 }
 
+// part divides the rows of a shard among count sessions: those of divided by their keys, all others are the first
+// part's. The zero part has all rows.
+type part struct{ number, count int }
+
+// divided are the tables with most of the rows of a ledger. No statement about a row of theirs depends on a row with
+// another document, or in the feed with another sequence. The texts are conditions on the rows of one part.
+var divided = map[string]string{
+	"documents": "get_byte(uuid_send(document_id), 15) %% %d = %d",
+	"versions":  "get_byte(uuid_send(document_id), 15) %% %d = %d",
+	"feed":      "abs(sequence %% %d) = %d",
+}
+
+func (p part) first() bool { return p.number == 0 }
+
+// rows returns the condition on the rows of a divided table that are in p.
+func (p part) rows(table string) string {
+	if p.count <= 1 {
+		return "true"
+	}
+	return fmt.Sprintf(divided[table], p.count, p.number)
+}
+
+func (p part) has(id domain.DocumentID) bool { return p.count <= 1 || int(id[15])%p.count == p.number }
+
+func (p part) hasSequence(n int64) bool {
+	return p.count <= 1 || max(n, -n)%int64(p.count) == int64(p.number)
+}
+
 // errNoProjection means that Apply lacks an event type of the domain.
 var errNoProjection = say.New("no projection knows events of this type")
 
@@ -50,6 +84,7 @@ type versionKey struct {
 
 // fold combines the frequent changes of a run of events, by table.
 type fold struct {
+	part          part
 	organizations ordered[domain.OrganizationID, organizationChange]
 	documents     ordered[domain.DocumentID, documentChange]
 	reserved      ordered[versionKey, reservation] // the last
@@ -79,25 +114,32 @@ type organizationChange struct {
 
 // add folds an event if its change is frequent, and reports whether it did. Other events need their own statements.
 func (f *fold) add(e *domain.Event) (folded bool) {
-	o := f.organizations.at(e.Organization)
+	o := &organizationChange{} // of another part
+	if f.part.first() {
+		o = f.organizations.at(e.Organization)
+	}
 	o.id, o.sequence = e.Organization, e.Sequence
 	switch body := e.Body.(type) {
 	case *domain.CompanyCreatedBody:
 		o.companies++
 		return false
 	case *domain.VersionReservedBody:
-		*f.reserved.at(versionKey{body.DocumentID, body.Version}) = reservation{e, body}
+		if f.part.has(body.DocumentID) {
+			*f.reserved.at(versionKey{body.DocumentID, body.Version}) = reservation{e, body}
+		}
 		if !body.Renewed {
 			o.unfinalized++
 		}
 	case *domain.VersionReleasedBody:
-		*f.released.at(versionKey{body.DocumentID, body.Version}) = release{e, body}
+		if f.part.has(body.DocumentID) {
+			*f.released.at(versionKey{body.DocumentID, body.Version}) = release{e, body}
+		}
 	case *domain.RecordRegisteredBody:
 		f.addRegistered(e, o, body, body.Charged())
 	case *domain.RecordHealedBody:
 		charged := body.Charged()
 		f.addRegistered(e, o, &body.RecordRegisteredBody, charged)
-		if charged != domain.PeriodOf(e.OccurredAt) {
+		if f.part.first() && charged != domain.PeriodOf(e.OccurredAt) {
 			f.recharged = append(f.recharged, recharge{e, charged})
 		}
 	case *domain.BackfillChangedBody:
@@ -105,10 +147,12 @@ func (f *fold) add(e *domain.Event) (folded bool) {
 	// Only the organization's sequence changes.
 	case *domain.ClockResetBody, *domain.SignInLinkMadeBody, *domain.KeysPublishedBody:
 	case *domain.RecordSupersededBody:
-		f.feed = append(f.feed, feedRow{e, domain.StatusSuperseded, body.Version, body.DocumentID})
+		f.addFeed(feedRow{e, domain.StatusSuperseded, body.Version, body.DocumentID})
 	case *domain.RecordRevokedBody:
-		f.revoked = append(f.revoked, e)
-		f.feed = append(f.feed, feedRow{e, domain.StatusRevoked, body.Version, body.DocumentID})
+		if f.part.has(body.DocumentID) {
+			f.revoked = append(f.revoked, e)
+		}
+		f.addFeed(feedRow{e, domain.StatusRevoked, body.Version, body.DocumentID})
 	default:
 		return false
 	}
@@ -119,19 +163,26 @@ func (f *fold) add(e *domain.Event) (folded bool) {
 func (f *fold) addRegistered(
 	e *domain.Event, o *organizationChange, body *domain.RecordRegisteredBody, charged domain.Period,
 ) {
-	version := body.Registered(nil)
-	r := registration{e, body, &version}
 	if body.Reserved {
 		o.unfinalized--
-		f.finalized = append(f.finalized, r)
-	} else {
-		f.registered = append(f.registered, r)
 	}
-	f.feed = append(f.feed, feedRow{e, body.Status, body.Version, body.DocumentID})
-	d := f.documents.at(body.DocumentID)
-	d.isNew = d.isNew || body.OpensDocument()
-	if d.highest.Event == nil || d.highest.body.Version < body.Version {
-		d.highest = r
+	if f.part.has(body.DocumentID) {
+		version := body.Registered(nil)
+		r := registration{e, body, &version}
+		if body.Reserved {
+			f.finalized = append(f.finalized, r)
+		} else {
+			f.registered = append(f.registered, r)
+		}
+		d := f.documents.at(body.DocumentID)
+		d.isNew = d.isNew || body.OpensDocument()
+		if d.highest.Event == nil || d.highest.body.Version < body.Version {
+			d.highest = r
+		}
+	}
+	f.addFeed(feedRow{e, body.Status, body.Version, body.DocumentID})
+	if !f.part.first() {
+		return
 	}
 	if body.FromBackfill != 0 {
 		backfill := f.backfills.at(backfillKey{e.Organization, body.FromBackfill})
@@ -143,6 +194,12 @@ func (f *fold) addRegistered(
 	}
 	for _, company := range []domain.CompanyID{{}, e.Company} {
 		*f.usage.at(domain.UsageKey{Organization: e.Organization, Period: charged, Company: company})++
+	}
+}
+
+func (f *fold) addFeed(row feedRow) {
+	if f.part.hasSequence(row.Sequence) {
+		f.feed = append(f.feed, row)
 	}
 }
 
@@ -159,6 +216,9 @@ var updateOrganizations = cluster.SQL(`UPDATE {organization_state} o SET sequenc
 
 func (f *fold) queueOrganizations(b *pgx.Batch, shard domain.Shard) {
 	all := f.organizations.inOrder()
+	if len(all) == 0 {
+		return
+	}
 	b.Queue(updateOrganizations, shard,
 		column(all, func(o *organizationChange) domain.OrganizationID { return o.id }),
 		column(all, func(o *organizationChange) int64 { return o.sequence }),

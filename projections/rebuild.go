@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
 
 	"integrityledger/domain"
 	"integrityledger/domain/say"
@@ -33,19 +34,20 @@ import (
 // After a crash each live row is either unchanged or repaired. Replayed rows stay, with their position in the same
 // transaction, and the next Rebuild of the same program and scope continues there.
 type Rebuild struct {
-	Pool *pgxpool.Pool // from cluster.RebuildPool, for the number of concurrent shards
+	Pool *pgxpool.Pool // from cluster.RebuildPool, for the number of concurrent shards times Parts
 	// Program names the program that projects. Another program's replay is not continued.
 	Program string
 
 	Organization domain.OrganizationID // rebuild only this one; zero: the whole shard
 	Only         []string              // projections to compare; empty: all
 	Check        bool                  // compare, change nothing
+	Parts        int                   // sessions that share the check of a shard, at most 8; 0 means one
 
 	RangeRows int // rows that one snapshot compares; 0 means 20,000
 	MendRows  int // rows that one lock copies; 0 means 2,000
 
 	// Found receives every row that differs, and Replayed the number of a shard's events replayed so far. Both must be
-	// safe for concurrent use, because several shards call them.
+	// safe for concurrent use, because several shards and parts call them.
 	Found    func(Difference)
 	Replayed func(shard domain.Shard, events, of int64)
 }
@@ -98,12 +100,81 @@ func Projections(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
 
 // Shard rebuilds one shard, or only the organization's rows in it.
 func (r *Rebuild) Shard(ctx context.Context, shard domain.Shard) (Rebuilt, error) {
-	w := &rebuilding{Rebuild: *r, shard: shard}
-	w.RangeRows, w.MendRows = cmp.Or(r.RangeRows, 20_000), cmp.Or(r.MendRows, 2000)
-	if err := w.run(ctx); err != nil {
-		return w.result, say.Errorf("rebuild shard %d: %w", shard, err)
+	count, err := r.parts(ctx)
+	if err != nil {
+		return Rebuilt{}, err
 	}
-	return w.result, nil
+	group, running := errgroup.WithContext(ctx)
+	workers, logs := make([]rebuilding, count), make([]chan []domain.Event, count)
+	for i := range workers {
+		w := &workers[i]
+		*w = rebuilding{Rebuild: *r, shard: shard, part: part{i, count}}
+		w.RangeRows, w.MendRows = cmp.Or(r.RangeRows, 20_000), cmp.Or(r.MendRows, 2000)
+		if count > 1 {
+			logs[i] = make(chan []domain.Event, 1)
+			w.shared = logs[i]
+		}
+		group.Go(func() error { return w.run(running) })
+	}
+	if count > 1 {
+		group.Go(func() error { return workers[0].read(running, logs) })
+	}
+	err = group.Wait()
+	result := workers[0].result // every part replays the same events
+	for _, w := range workers[1:] {
+		result.Differences += w.result.Differences
+	}
+	if err != nil {
+		err = say.Errorf("rebuild shard %d: %w", shard, err)
+	}
+	return result, err
+}
+
+// maxParts is where more sessions bring nothing: the first has the rows that are not divided.
+const maxParts = 8
+
+// parts returns the number of sessions for a shard. Only a check of whole shards is shared: wrong rows of different
+// parts can hold each other's unique values, which a rebuild repairs at once, tables of the schema rebuild have one
+// position, and an organization's rows of the feed are found by its companies, which only the first part has.
+func (r *Rebuild) parts(ctx context.Context) (int, error) {
+	shared := slices.ContainsFunc(r.Only, func(table string) bool { return divided[table] != "" }) || len(r.Only) == 0
+	if r.Parts <= 1 || !r.Check || !shared || !r.Organization.IsZero() {
+		return 1, nil
+	}
+	conn, err := r.Pool.Acquire(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Release()
+	if !r.temporary(conn.Conn()) {
+		return 1, nil
+	}
+	return min(r.Parts, maxParts), nil
+}
+
+// read reads the log once for all parts of a shard.
+func (w *rebuilding) read(ctx context.Context, parts []chan []domain.Event) error {
+	tail := history.NewTail(w.Pool, w.shard, 0)
+	for {
+		events, err := tail.Next(ctx, replayGroup)
+		if err != nil {
+			return err
+		}
+		for _, part := range parts {
+			if len(events) == 0 {
+				close(part)
+				continue
+			}
+			select {
+			case part <- events:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		if len(events) == 0 {
+			return nil
+		}
+	}
 }
 
 // ErrCopyStays means that Clear could not empty the schema rebuild because a session reads it. The next rebuild of a
@@ -167,6 +238,8 @@ type rebuilding struct {
 	Rebuild
 	conn     *pgx.Conn
 	shard    domain.Shard
+	part     part
+	shared   <-chan []domain.Event // the log, for the first replay of a part
 	tables   []table
 	reached  int64
 	result   Rebuilt
@@ -242,7 +315,7 @@ func (w *rebuilding) compareAll(ctx context.Context, start func(context.Context)
 		return err
 	}
 	for _, t := range w.tables {
-		if len(w.Only) > 0 && !slices.Contains(w.Only, t.name) {
+		if len(w.Only) > 0 && !slices.Contains(w.Only, t.name) || !w.part.first() && !t.divided {
 			continue
 		}
 		if err := w.compare(ctx, t); err != nil {
@@ -310,9 +383,19 @@ func (w *rebuilding) replay(ctx context.Context) error {
 	}
 	tail := w.tail(w.Pool)
 	next := func(ctx context.Context) ([]domain.Event, error) { return tail.Next(ctx, replayGroup) }
+	if w.shared != nil {
+		next = func(ctx context.Context) ([]domain.Event, error) {
+			select {
+			case events := <-w.shared:
+				return events, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+	}
 	return history.Ahead(ctx, next, func(events []domain.Event) error {
 		err := w.inTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error { return w.step(ctx, tx, events) })
-		if err == nil && w.Replayed != nil {
+		if err == nil && w.Replayed != nil && w.part.first() {
 			w.Replayed(w.shard, w.reached, max(head, w.reached))
 		}
 		return err
@@ -340,7 +423,7 @@ func (w *rebuilding) inTx(ctx context.Context, options pgx.TxOptions, do func(pg
 // step replays the next events.
 func (w *rebuilding) step(ctx context.Context, tx pgx.Tx, events []domain.Event) error {
 	b := &pgx.Batch{}
-	if err := Apply(b, w.shard, events); err != nil {
+	if err := applyPart(b, w.shard, events, w.part); err != nil {
 		return err
 	}
 	reached := w.reached + int64(len(events))

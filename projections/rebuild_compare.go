@@ -27,6 +27,7 @@ type table struct {
 	types         []string // of the key columns
 	all           string   // all columns, quoted
 	byCompany     bool     // has no organization_id
+	divided       bool     // among the parts of a check
 }
 
 const projectedTables = `SELECT c.relname, array_agg(a.attname ORDER BY k.n), array_agg(format_type(a.atttypid, a.atttypmod) ORDER BY k.n),
@@ -45,6 +46,7 @@ func projected(ctx context.Context, from history.Querier) ([]table, error) {
 	tables, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t table, err error) {
 		err = row.Scan(&t.name, &t.key, &t.types, &t.all, &t.byCompany)
 		t.live, t.rebuilt = pgx.Identifier{"public", t.name}.Sanitize(), pgx.Identifier{"rebuild", t.name}.Sanitize()
+		_, t.divided = divided[t.name]
 		for i := range t.key {
 			t.key[i] = pgx.Identifier{t.key[i]}.Sanitize()
 		}
@@ -116,6 +118,9 @@ type filter struct {
 
 func (w *rebuilding) filter(ctx context.Context, tx pgx.Tx, t table) (filter, error) {
 	f := filter{"shard = $1", []any{w.shard}}
+	if t.divided {
+		f.sql += " AND " + w.part.rows(t.name)
+	}
 	switch {
 	case w.Organization.IsZero():
 	case t.byCompany:

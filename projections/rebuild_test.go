@@ -153,6 +153,8 @@ func (r *damagedLedger) spoil(t *testing.T, shard domain.Shard) (wrong int) {
 			"shard = $1 LIMIT 1",
 		"INSERT INTO public.feed SELECT shard, company_id, sequence + 1000, event_id, type, status, version, " +
 			"occurred_at, document_id, public_id FROM public.feed WHERE shard = $1 LIMIT 3",
+		"INSERT INTO public.feed SELECT shard, company_id, -sequence, event_id, type, status, version, " +
+			"occurred_at, document_id, public_id FROM public.feed WHERE shard = $1 LIMIT 3",
 	} {
 		tag, err := r.owner.Exec(context.Background(), change, shard)
 		if err != nil || tag.RowsAffected() == 0 {
@@ -183,9 +185,12 @@ func (r *damagedLedger) rebuild(
 	t *testing.T, shard domain.Shard, change func(*projections.Rebuild),
 ) (projections.Rebuilt, []projections.Difference) {
 	t.Helper()
+	var mu sync.Mutex
 	var found []projections.Difference
 	b := &projections.Rebuild{Pool: r.owner, Program: "test", RangeRows: 7, MendRows: 2,
 		Found: func(d projections.Difference) {
+			mu.Lock()
+			defer mu.Unlock()
 			found = append(found, d)
 		}}
 	if change != nil {
@@ -211,6 +216,18 @@ func TestRebuildRepairsEveryKindOfDamage(t *testing.T) {
 	if int(checked.Differences) != wrong || len(found) != wrong || checked.Mended != 0 ||
 		r.count(t, "SELECT count(*) FROM public.feed") != before {
 		t.Errorf("check: %+v, want %d differences and nothing changed", checked, wrong)
+	}
+	for _, change := range []func(*projections.Rebuild){
+		func(*projections.Rebuild) {},
+		func(b *projections.Rebuild) { b.Organization = r.orgs[0].ID },
+		func(b *projections.Rebuild) { b.Only = []string{"companies", "feed"} },
+		func(b *projections.Rebuild) { b.Only = []string{"usage"} },
+	} {
+		one, want := r.rebuild(t, 0, func(b *projections.Rebuild) { change(b); b.Check = true })
+		three, got := r.rebuild(t, 0, func(b *projections.Rebuild) { change(b); b.Check, b.Parts = true, 3 })
+		if one != three || len(want) == 0 || !slices.Equal(texts(got), texts(want)) {
+			t.Errorf("three sessions: %+v %v, want %+v %v", three, texts(got), one, texts(want))
+		}
 	}
 	kinds := map[projections.DifferenceKind]int{}
 	for _, d := range found {
@@ -243,6 +260,15 @@ func TestRebuildRepairsEveryKindOfDamage(t *testing.T) {
 		t.Errorf("%d rebuilt rows after Clear", n)
 	}
 	r.Audit(t)
+}
+
+// texts returns differences as sorted texts.
+func texts(found []projections.Difference) (list []string) {
+	for _, d := range found {
+		list = append(list, d.String())
+	}
+	slices.Sort(list)
+	return list
 }
 
 // TestRebuildOfSwappedRows: rows that hold each other's unique value are repaired, although neither can be repaired

@@ -94,7 +94,9 @@ func (a *app) auditDatabase(
 	default:
 		d.view.Projections = d.tables
 		err = d.projections(
-			ctx, &projections.Rebuild{Pool: d.pool, Program: "audit " + rand.Text(), Organization: only, Check: true}, jobs,
+			ctx, &projections.Rebuild{
+				Pool: d.pool, Program: "audit " + rand.Text(), Organization: only, Check: true, Parts: jobs / len(d.shards),
+			}, jobs,
 		)
 	}
 	switch {
