@@ -280,6 +280,13 @@ var (
 // the midnight at the end of the day. Equal instants have one normal form, and normalizing again changes nothing.
 // Contract, sections 3, 11 and 12.
 func NormalizeGeneratedAt(s string) (DeclaredTime, error) {
+	// Most origins send a normal form of whole seconds. The colon proves that the hour has the two digits for which Parse
+	// does not ask.
+	if len(s) == len(civil)+1 && s[len("2006-01-02T15")] == ':' && s[:4] != "0000" {
+		if _, err := time.Parse(civil+"Z", s); err == nil {
+			return DeclaredTime(s), nil
+		}
+	}
 	found := generatedAtPattern.FindStringSubmatch(s)
 	if found == nil {
 		return "", errGeneratedAtForm
