@@ -378,6 +378,7 @@ func TestReadersAreJudged(t *testing.T) {
 		"record":  integrity + "/records/" + record,
 		"export":  integrity + "/records/" + record + "/evidence",
 		"as of":   integrity + "/records/" + record + "/evidence?at=" + fmt.Sprint(s.sequence()),
+		"usage":   integrity + "/usage",
 	}
 	ended, disabled := domain.MemberEnded, domain.MemberDisabled
 	n := 0
@@ -403,6 +404,10 @@ func TestReadersAreJudged(t *testing.T) {
 				switch {
 				case what != "a lost grant":
 					got.refuses(http.StatusUnauthorized, domain.InvalidKey)
+				case name == "usage":
+					if u := read[wire.Allowance](got, http.StatusOK); len(u.Companies) > 0 {
+						t.Errorf("%v", u.Companies)
+					}
 				case name == "look-up":
 					got.refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
 				default:

@@ -38,7 +38,7 @@ var routed = map[string]string{
 	"expiry": changeKeyExpiry, "revoke_key": revokeKey,
 	"backfills": loadBackfills, "upsert_backfills": upsertBackfills,
 	"insert_company": insertCompany, "grant": upsertGrant, "feed": insertFeed, "usage": addUsage,
-	"warnings": updateWarnings, "load_warnings": loadWarnings, "upsert_warnings": upsertWarnings,
+	"warnings": updateWarnings, "load_warnings": FindWarnings, "upsert_warnings": upsertWarnings,
 	"requests":  loadMeters[domain.RequestsAllowance],
 	"documents": upsertDocuments, "insert_documents": insertDocuments, "insert_versions": insertVersions,
 	"reserve_documents": reserveDocuments, "reserve": reserveVersions,

@@ -68,7 +68,8 @@ var (
 	)
 	loadTotals = cluster.SQL(eachMonth + `organization_id, period, company_id, used FROM {usage}
 		WHERE shard = $1 AND organization_id = n.id AND period = p.period AND company_id = '00000000-0000-0000-0000-000000000000'` + atItsKey)
-	loadWarnings = cluster.SQL(
+	// FindWarnings reads the warnings of organizations about all allowances except versions.
+	FindWarnings = cluster.SQL(
 		eachID + WarningColumns + ` FROM {allowance_warnings} WHERE shard = $1 AND organization_id = n.id` + atItsKey,
 	)
 	loadBackfills = cluster.SQL(eachID + `organization_id, sequence, versions, used FROM {backfills}
@@ -226,7 +227,7 @@ func Load(
 	period := domain.PeriodOf(now)
 	periods := []int32{int32(period.Previous()), int32(period), int32(period.Next())}
 	s.Cover(period.Previous(), period, period.Next())
-	read(b, func(row pgx.CollectableRow) (domain.Organization, error) { return ScanOrganization(row) }, s.AddOrganization,
+	Read(b, func(row pgx.CollectableRow) (domain.Organization, error) { return ScanOrganization(row) }, s.AddOrganization,
 		loadOrganizations, shard, distinct(organizations))
 	if needs.Totals || len(needs.Declarations) > 0 {
 		lookUp(b, shard, loadTotals, organizations, func(u loadedUsage) { s.AddUsage(u.UsageKey, u.Used) }, periods)
@@ -240,8 +241,8 @@ func Load(
 		})
 	}
 	if needs.Warnings || len(needs.Metered) > 0 || len(needs.Certification.Accounts) > 0 {
-		read(b, ScanWarnings, func(w AllowanceWarnings) { s.AddWarnings(w.Organization, w.Allowance, w.Warnings) },
-			loadWarnings, shard, distinct(organizations))
+		Read(b, ScanWarnings, func(w AllowanceWarnings) { s.AddWarnings(w.Organization, w.Allowance, w.Warnings) },
+			FindWarnings, shard, distinct(organizations))
 	}
 	lookUp(b, shard, loadAdministered, needs.Administered, s.AddAdministered)
 	for _, a := range domain.MeteredAllowances() {
@@ -255,13 +256,13 @@ func Load(
 	}
 
 	if list := distinct(needs.Companies); len(list) > 0 {
-		read(b, pgx.RowToStructByPos, s.AddCompany, loadCompanies, companyArgs(shard, list)...)
+		Read(b, pgx.RowToStructByPos, s.AddCompany, loadCompanies, companyArgs(shard, list)...)
 	}
 	if list := needs.Declarations; len(list) > 0 {
 		loadDeclared(b, shard, list, periods, s)
 	}
 	if list := needs.Records; len(list) > 0 {
-		read(b, scanRecord, func(r loadedRecord) {
+		Read(b, scanRecord, func(r loadedRecord) {
 			r.loadedGrant.add(s)
 			r.loadedVersion.add(s)
 		}, loadRecords, shard,
@@ -275,22 +276,22 @@ func Load(
 	lookUp(b, shard, loadLinks, needs.Links, s.AddLink)
 	lookUp(b, shard, loadPasskeys, needs.Passkeys, s.AddPasskey)
 	if list := distinct(needs.Publishers); list != nil {
-		read(b, ScanPublisherDomain, s.AddPublisherDomain, loadPublisherDomains, shard, list)
-		read(b, ScanPublisherName, s.AddPublisherName, loadPublisherNames, shard, list)
+		Read(b, ScanPublisherDomain, s.AddPublisherDomain, loadPublisherDomains, shard, list)
+		Read(b, ScanPublisherName, s.AddPublisherName, loadPublisherNames, shard, list)
 	}
 	lookUp(b, shard, loadCompanyIDs, needs.CompanyIDs, s.AddCompany)
 	if list := distinct(needs.Addresses); list != nil {
-		read(b, pgx.RowToStructByPos, s.AddMember, loadAddresses, shard,
+		Read(b, pgx.RowToStructByPos, s.AddMember, loadAddresses, shard,
 			column(list, func(n domain.AddressNeed) domain.OrganizationID { return n.Organization }),
 			column(list, func(n domain.AddressNeed) []byte { return n.SHA256[:] }))
 	}
 	if list := distinct(needs.MemberIDs); list != nil {
-		read(b, pgx.RowToStructByPos, s.AddMember, loadMemberIDs, shard,
+		Read(b, pgx.RowToStructByPos, s.AddMember, loadMemberIDs, shard,
 			column(list, func(n domain.MemberNeed) domain.OrganizationID { return n.Organization }),
 			column(list, func(n domain.MemberNeed) domain.MemberID { return n.Member }))
 	}
 	if list := distinct(needs.Invitations); list != nil {
-		read(b, pgx.RowToStructByPos, s.AddMember, loadInvitations, shard,
+		Read(b, pgx.RowToStructByPos, s.AddMember, loadInvitations, shard,
 			column(list, func(n domain.InvitationNeed) domain.OrganizationID { return n.Organization }),
 			column(list, func(n domain.InvitationNeed) []byte { return n.SecretSHA256[:] }))
 	}
@@ -331,16 +332,16 @@ func Load(
 		// Each grant that the group names may be revoked before the rows are counted, so read enough rows to make up for
 		// them.
 		most := func(n domain.KeyGrantsNeed) int32 { return n.Most + int32(len(needs.Grants)) }
-		read(b, pgx.RowToStructByPos, triple(s.AddGrant), loadKeyGrants, shard,
+		Read(b, pgx.RowToStructByPos, triple(s.AddGrant), loadKeyGrants, shard,
 			column(list, func(n domain.KeyGrantsNeed) domain.KeyID { return n.Key }), column(list, most))
 	}
 	if list := distinct(needs.Grants); list != nil {
-		read(b, pgx.RowToStructByPos, triple(s.AddGrant), loadCompanyGrants, shard,
+		Read(b, pgx.RowToStructByPos, triple(s.AddGrant), loadCompanyGrants, shard,
 			column(list, func(n domain.GrantNeed) domain.KeyID { return n.Key }), column(list,
 				func(n domain.GrantNeed) domain.CompanyID { return n.Company }))
 	}
 	if len(needs.Webhooks) > 0 {
-		read(
+		Read(
 			b, func(row pgx.CollectableRow) (domain.Webhook, error) { return ScanWebhook(row) }, s.AddWebhook, loadWebhooks,
 			shard, distinct(needs.Webhooks),
 		)
@@ -381,16 +382,16 @@ func loadDeclared(b *pgx.Batch, shard domain.Shard, list []domain.DeclarationNee
 		return grantNeed{company, d.Key}
 	})
 	companies := companyArgs(shard, places.keys)
-	read(b, pgx.RowToStructByPos, func(u loadedUsage) { s.AddUsage(u.UsageKey, u.Used) }, loadContributions,
+	Read(b, pgx.RowToStructByPos, func(u loadedUsage) { s.AddUsage(u.UsageKey, u.Used) }, loadContributions,
 		append(companies, periods)...)
-	read(b, scanVersion, func(v loadedVersion) { v.add(s) },
+	Read(b, scanVersion, func(v loadedVersion) { v.add(s) },
 		loadDeclarations, append(companies,
 			column(grants, func(g grantNeed) int32 { return *places.of[g.CompanyNeed] }),
 			column(list, func(d domain.DeclarationNeed) string { return d.Source }),
 			column(list, func(d domain.DeclarationNeed) string { return d.DocumentReference }),
 			column(list, func(d domain.DeclarationNeed) int32 { return d.Version }))...)
 	grants = distinct(grants)
-	read(b, scanGrant, func(g loadedGrant) { g.add(s) }, loadGrants, shard,
+	Read(b, scanGrant, func(g loadedGrant) { g.add(s) }, loadGrants, shard,
 		column(grants, func(g grantNeed) domain.OrganizationID { return g.Organization }),
 		column(grants, func(g grantNeed) string { return g.Reference }),
 		column(grants, func(g grantNeed) domain.KeyID { return g.key }))
@@ -520,7 +521,7 @@ func ScanPublisherName(row pgx.CollectableRow) (n domain.PublisherName, err erro
 // lookUp queues a query of rows by a list of ids, its second argument. It does nothing without ids.
 func lookUp[I comparable, R any](b *pgx.Batch, shard domain.Shard, sql string, ids []I, add func(R), more ...any) {
 	if len(ids) > 0 {
-		read(b, pgx.RowToStructByPos, add, sql, append([]any{shard, distinct(ids)}, more...)...)
+		Read(b, pgx.RowToStructByPos, add, sql, append([]any{shard, distinct(ids)}, more...)...)
 	}
 }
 
@@ -535,8 +536,8 @@ func triple[A, B, C any](add func(A, B, C)) func(row3[A, B, C]) {
 	return func(r row3[A, B, C]) { add(r.A, r.B, r.C) }
 }
 
-// read queues a query and calls add with each row.
-func read[R any](b *pgx.Batch, scan pgx.RowToFunc[R], add func(R), sql string, args ...any) {
+// Read queues a query and calls add with each row.
+func Read[R any](b *pgx.Batch, scan pgx.RowToFunc[R], add func(R), sql string, args ...any) {
 	b.Queue(sql, args...).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			r, err := scan(rows)

@@ -102,7 +102,7 @@ func loadCertification(
 	lookUp(b, shard, loadCertificates, needs.Certificates, addCertificate)
 	lookUp(b, shard, loadFormer, needs.Former, addCertificate)
 	if contents := distinct(needs.Contents); contents != nil {
-		read(b, pgx.RowToStructByPos, func(r struct {
+		Read(b, pgx.RowToStructByPos, func(r struct {
 			domain.ContentNeed
 			Versions int64
 		}) {
@@ -123,7 +123,7 @@ func loadCertification(
 		s.AddName(r.Organization, domain.Text{ID: r.NameID, Body: r.Name})
 	})
 	for _, c := range needs.Claims {
-		read(b, pgx.RowTo[string], func(string) { s.AddClaim(c) }, loadClaims, shard, c.Organization, c.Scope(), c.Key,
+		Read(b, pgx.RowTo[string], func(string) { s.AddClaim(c) }, loadClaims, shard, c.Organization, c.Scope(), c.Key,
 			c.Token)
 	}
 }

@@ -27,7 +27,7 @@ func TestGroupsLookUpFullKeys(t *testing.T) {
 		"declarations":  loadDeclarations, "grants": loadGrants, "records": loadRecords, "company_ids": loadCompanyIDs,
 		"keys": loadKeys, "key_names": loadKeyNames, "links": loadLinks,
 		"update_organizations": updateOrganizations, "pending": loadPending, "update_warnings": updateWarnings,
-		"load_warnings": loadWarnings, "administered": loadAdministered, "company_grants": loadCompanyGrants,
+		"load_warnings": FindWarnings, "administered": loadAdministered, "company_grants": loadCompanyGrants,
 		"member_ids": loadMemberIDs, "backfills": loadBackfills, "upsert_backfills": upsertBackfills, "upsert_warnings": upsertWarnings, "requests": loadMeters[domain.RequestsAllowance],
 		"reserve_documents": reserveDocuments, "reserve": reserveVersions, "finalize": finalizeVersions,
 		"never": "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND " +

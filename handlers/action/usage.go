@@ -26,27 +26,13 @@ func (s *Allowances) AccountUsage(ctx context.Context, c *edge.Call, _ struct{})
 
 func (s *Allowances) quotaOf(ctx context.Context, c *edge.Call) (wire.FullMonth, error) {
 	period := domain.PeriodOf(c.Start)
-	versions, u, err := s.EveryAllowance(ctx, c, period)
+	u, err := s.Store.AccountUsage(ctx, c.Access, period)
 	end := evidence.FormatTime(period.End())
-	return wire.FullMonth{Versions: viewAllowance(versions), Month: wire.Month{
+	return wire.FullMonth{Versions: viewAllowance(u.Versions), Month: wire.Month{
 		Period: wire.Period{Start: evidence.FormatTime(period.Start()), End: end}, ResetsAt: end,
 		Requests: viewAllowance(u.Requests), Registrations: viewAllowance(u.Registrations),
 		Credits: wire.Credits{Balance: u.Credits}, Warnings: viewWarnings(u.Warnings),
 	}}, err
-}
-
-// EveryAllowance reads the organization's usage of new versions, and its month at the certification API with the
-// warnings of all allowances.
-func (s *Allowances) EveryAllowance(
-	ctx context.Context, c *edge.Call, period domain.Period,
-) (domain.Usage, query.AccountUsage, error) {
-	versions, err := s.Store.Usage(ctx, c.Access, period)
-	if err != nil {
-		return versions.Total, query.AccountUsage{}, err
-	}
-	u, err := s.Store.AccountUsage(ctx, c.Access, period)
-	u.Warnings = append(versions.Warnings, u.Warnings...)
-	return versions.Total, u, err
 }
 
 // Me shows the organization, key and member of the request, and the rest of the organization's month, this request
@@ -70,7 +56,9 @@ func (s *Allowances) Me(ctx context.Context, c *edge.Call, _ struct{}) (wire.Me,
 
 // Usage shows the organization's month and the contributions of the key's companies.
 func (s *Allowances) Usage(ctx context.Context, c *edge.Call, _ struct{}) (wire.Allowance, error) {
-	u, err := s.Store.Usage(ctx, c.Access, domain.PeriodOf(c.Start))
+	u, err := edge.Asked(&s.Identity, c, func(allowances query.AllowanceReader) (query.IntegrityUsage, error) {
+		return allowances.Usage(ctx, c.Access, domain.PeriodOf(c.Start))
+	})
 	return wire.Allowance{
 		Plan: u.Plan, Period: u.Total.Period,
 		Organization: wire.MonthlyUsage{

@@ -118,7 +118,8 @@ func (s API) integrity() []edge.Endpoint {
 			edge.Policy{Scope: domain.IntegrityRead, Replica: true, Compressed: true},
 		),
 		edge.Get(
-			integrity+"/usage", edge.Do(edge.ReadNothing, s.Usage), edge.Policy{Scope: domain.IntegrityRead, NoQuery: true},
+			integrity+"/usage", edge.Do(edge.ReadNothing, s.Usage),
+			edge.Policy{Scope: domain.IntegrityRead, NoQuery: true, Judged: true},
 		),
 		edge.Get(
 			integrity+"/usage/entries", edge.Do(s.ReadUsageEntries, s.UsageEntries), edge.Policy{Scope: domain.IntegrityRead},

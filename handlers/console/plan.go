@@ -126,7 +126,7 @@ func (s *Console) usesOf(
 
 // mark adds the warning marks to allowances.
 func (s *Console) mark(ctx context.Context, c *edge.Call, uses []web.Allowance, period domain.Period) error {
-	_, month, err := s.EveryAllowance(ctx, c, period)
+	month, err := s.Store.AccountUsage(ctx, c.Access, period)
 	if err != nil {
 		return err
 	}

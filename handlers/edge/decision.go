@@ -162,13 +162,13 @@ func (s *Identity) Reach(c *Call, answer eventstore.Answer) {
 
 // Asked asks a question for the request's caller. A remembered caller is judged in the question's round trip. If it may
 // not act, nothing is answered.
-func Asked[T any](s *Identity, c *Call, ask func(query.RecordReader) (T, error)) (answer T, err error) {
+func Asked[R query.Asker, T any](s *Identity, c *Call, ask func(R) (T, error)) (answer T, err error) {
 	if c.standing != remembered {
-		return ask(s.Store.RecordReader)
+		return ask(R(s.Store.RecordReader))
 	}
 	var none T
-	records, j := s.Store.Judging(c.name.key, c.name.secret, c.name.client, c.Start)
-	answer, err = ask(records)
+	reader, j := s.Store.Judging(c.name.key, c.name.secret, c.name.client, c.Start)
+	answer, err = ask(R(reader))
 	access, given, failed := j.Access()
 	if errors.Is(failed, domain.ErrKeyRefused) {
 		return none, cmp.Or(err, errUnjudged) // settle refuses

@@ -309,8 +309,11 @@ type Judgement struct {
 	shared *reader
 }
 
-// Judging returns a reader of records that judges a caller in the round trip of its first question. Use it for one
-// Record, Lookup, Evidence or EvidenceAsOf.
+// Asker is a reader that can judge a caller in the round trip of a question. The types convert to each other.
+type Asker interface{ RecordReader | AllowanceReader }
+
+// Judging returns a reader that judges a caller in the round trip of its first question. Use it for one Record, Lookup,
+// Evidence or EvidenceAsOf, or as an AllowanceReader for one Usage.
 func (s RecordReader) Judging(
 	key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time,
 ) (RecordReader, *Judgement) {

@@ -427,18 +427,17 @@ type Registrations struct {
 	RetentionDays int32
 }
 
+var findRegistrations = cluster.SQL(`SELECT coalesce(u.used, 0), coalesce(a.credits, 0), coalesce(a.retention_days, 0)
+	FROM (SELECT) one
+	LEFT JOIN {artifact_usage} u ON u.shard = $1 AND u.organization_id = $2 AND u.period = $3
+	LEFT JOIN {artifact_accounts} a ON a.shard = $1 AND a.organization_id = $2`)
+
 // Registrations reads a month.
 func (s AllowanceReader) Registrations(
 	ctx context.Context, organization domain.OrganizationID, period domain.Period,
 ) (Registrations, error) {
-	query := cluster.SQL(`SELECT coalesce(u.used, 0), coalesce(a.credits, 0), coalesce(a.retention_days, 0)
-		FROM (SELECT) one
-		LEFT JOIN {artifact_usage} u ON u.shard = $1 AND u.organization_id = $2 AND u.period = $3
-		LEFT JOIN {artifact_accounts} a ON a.shard = $1 AND a.organization_id = $2`)
-	r, _, err := statement.First(
-		ctx, s.Pool, "read registrations", pgx.RowToStructByPos[Registrations], query, organization.Shard(), organization,
-		int32(period),
-	)
+	r, _, err := statement.First(ctx, s.Pool, "read registrations", pgx.RowToStructByPos[Registrations],
+		findRegistrations, organization.Shard(), organization, int32(period))
 	return r, err
 }
 

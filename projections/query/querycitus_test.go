@@ -19,6 +19,7 @@ func TestStatementsAreAimed(t *testing.T) {
 		"records": listRecords(feedBackwards), "records_end": cluster.SQL(feedBackwards + lastRow), "document": findDocument,
 		"document_versions": listRecords(documentBackwards), "versions_end": cluster.SQL(documentBackwards + lastRow),
 		"reserved": listReservations, "reserved_end": lastReservation,
+		"usages": findUsages, "requests": findRequests, "credits": findRegistrations,
 		"month": loadMonth(domain.Access{}), "contributors": loadContributors(domain.Access{}), "entries": loadUsageEntries,
 		"backfill": findBackfill, "backfilled": findBackfilled,
 		"comparisons": loadComparisons, "evidence": loadEvidence, "aliases": findAliases,

@@ -71,7 +71,7 @@ func TestAdministrationLooksUpKeys(t *testing.T) {
 	for name, query := range map[string]string{
 		"members": pageOfMembers, "addresses": findAddresses, "names": findNames, "member": findMember, "member_at": memberAt, "invitation": findInvitation,
 		"keys": pageOfKeys, "living_keys": livingKeys, "key": findKey, "grants": keyGrants,
-		"grants_among": grantsAmong, "month": findMonthlyUse, "backfill": findBackfill, "backfilled": findBackfilled,
+		"grants_among": grantsAmong, "usages": findUsages, "requests": findRequests, "registrations": findRegistrations, "month": findMonthlyUse, "backfill": findBackfill, "backfilled": findBackfilled,
 		"domains": findPublisherDomains, "publisher_name": findPublisherName, "owners": ownersBeside, "member_keys": memberKeys,
 		"never": "SELECT key_id FROM api_keys WHERE shard = $1 AND member_id = $2",
 	} {

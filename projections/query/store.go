@@ -59,7 +59,10 @@ type (
 	// DocumentReader reads uploaded documents, their analyses and certificates.
 	DocumentReader struct{ *reader }
 	// AllowanceReader reads and counts an organization's use of its limits.
-	AllowanceReader struct{ *reader }
+	AllowanceReader struct {
+		*reader
+		judging *Judgement // asked together with the next question
+	}
 	// WebhookReader reads webhooks and deliveries.
 	WebhookReader struct{ *reader }
 	// AnswerReader stores the answers of requests with an Idempotency-Key.
@@ -71,7 +74,7 @@ func New(c Config) *Store {
 	r := &reader{Config: c, scanning: newTurns()}
 	return &Store{
 		r, IdentityReader{r}, OrganizationReader{r}, KeyReader{r}, CompanyReader{r}, RecordReader{reader: r},
-		HistoryReader{r}, DocumentReader{r}, AllowanceReader{r}, WebhookReader{r}, AnswerReader{r},
+		HistoryReader{r}, DocumentReader{r}, AllowanceReader{reader: r}, WebhookReader{r}, AnswerReader{r},
 	}
 }
 
@@ -101,6 +104,7 @@ type reader struct {
 	evidence    eventstore.Batcher[domain.Shard, *evidenceQuestion]
 	records     eventstore.Batcher[domain.Shard, *recordQuestion]
 	lookups     eventstore.Batcher[domain.Shard, *recordQuestion]
+	usages      eventstore.Batcher[domain.Shard, *usageQuestion]
 }
 
 // allShards runs a query whose first argument is the shard on one shard after another. It fails if any of them fails.

@@ -2,6 +2,7 @@ package query
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -83,37 +84,31 @@ func (s AllowanceReader) requestsPerMonth(a domain.Access) *int64 {
 	return s.Plans.Of(a.Plan, a.Internal).RequestsPerMonth
 }
 
-// AccountUsage is an organization's month at the endpoints outside the integrity API.
+// AccountUsage is an organization's month: of new versions, and at the endpoints outside the integrity API.
 type AccountUsage struct {
-	Requests      domain.Usage
-	Registrations domain.Usage
-	Credits       int64     // registrations left in file credit packs
-	Warnings      []Warning // of both, each in the order of its percentages
+	Versions, Requests, Registrations domain.Usage
+
+	Credits  int64     // registrations left in file credit packs
+	Warnings []Warning // of all allowances, each in the order of its percentages
 }
 
 // AccountUsage reads a month. It does not count as a request.
 func (s AllowanceReader) AccountUsage(
 	ctx context.Context, a domain.Access, period domain.Period,
 ) (u AccountUsage, err error) {
-	requests := cluster.SQL(`SELECT used FROM {request_usage} WHERE shard = $1 AND organization_id = $2 AND period = $3`)
-	args := []any{a.Organization.Shard(), a.Organization, int32(period)}
-	u.Requests = domain.Usage{Period: period, Limit: s.requestsPerMonth(a)}
-	if u.Requests.Used, _, err = statement.First(ctx, s.Pool, "read the month's requests", pgx.RowTo[int64], requests,
-		args...); err != nil {
-		return u, err
-	}
-	r, err := s.Registrations(ctx, a.Organization, period)
+	q, err := s.askUsage(ctx, usageQuestion{access: a, period: period, account: true})
 	if err != nil {
 		return u, err
 	}
-	u.Credits = r.Credits
-	u.Registrations = domain.Usage{
-		Period: period, Used: r.Used, Limit: s.Plans.Of(a.Plan, a.Internal).RegistrationsPerMonth,
+	versions, plan := s.integrityUsage(q), s.Plans.Of(a.Plan, a.Internal)
+	u = AccountUsage{
+		Versions: versions.Total, Credits: q.registrations.Credits, Warnings: versions.Warnings,
+		Requests:      domain.Usage{Period: period, Used: q.requests, Limit: plan.RequestsPerMonth},
+		Registrations: domain.Usage{Period: period, Used: q.registrations.Used, Limit: plan.RegistrationsPerMonth},
 	}
-	given, err := s.warnings(ctx, a.Organization)
-	u.Warnings = slices.Concat(warningsOf(given[domain.RequestsAllowance], domain.RequestsAllowance, u.Requests),
-		warningsOf(given[domain.RegistrationsAllowance], domain.RegistrationsAllowance, u.Registrations))
-	return u, err
+	u.Warnings = append(u.Warnings, q.warningsOf(domain.RequestsAllowance, u.Requests.Limit)...)
+	u.Warnings = append(u.Warnings, q.warningsOf(domain.RegistrationsAllowance, u.Registrations.Limit)...)
+	return u, nil
 }
 
 // MonthlyLimits holds all allowances of a month and their use. For a past month, the allowances are the current ones,
@@ -201,9 +196,56 @@ type Warning struct {
 	ReachedAt   time.Time
 }
 
-// warningsOf lists an organization's warnings in a month under its current limit.
-func warningsOf(w domain.Warnings, a domain.Allowance, u domain.Usage) (list []Warning) {
-	if w.Period != u.Period || u.Limit == nil || w.Limit != *u.Limit {
+// CompanyUsage is one company's contribution of new versions.
+type CompanyUsage struct {
+	CompanyReference string
+	Used             int64
+}
+
+var (
+	findUsages = cluster.SQL(`SELECT o.*, n.place, coalesce(t.used, 0), coalesce(b.sequence, 0), coalesce(b.versions, 0), coalesce(b.used, 0),
+		c.names, c.used
+	FROM unnest($2::uuid[], $3::uuid[], $4::int[]) WITH ORDINALITY AS n(organization_id, key_id, period, place)
+	JOIN LATERAL (SELECT ` + projections.OrganizationColumns + ` FROM {organization_state} o
+		WHERE shard = $1 AND organization_id = n.organization_id OFFSET 0) o ON true
+	LEFT JOIN LATERAL (SELECT used FROM {usage} WHERE shard = $1 AND organization_id = n.organization_id AND period = n.period
+		AND company_id = '00000000-0000-0000-0000-000000000000' OFFSET 0) t ON true
+	LEFT JOIN LATERAL (` + latestBackfill(`n.organization_id`) + `) b ON true
+	CROSS JOIN LATERAL (SELECT array_agg(c.reference ORDER BY c.reference) AS names, array_agg(coalesce(u.used, 0) ORDER BY c.reference) AS used
+		FROM {grants} g
+		JOIN LATERAL (SELECT reference FROM {companies} WHERE shard = $1 AND company_id = g.company_id OFFSET 0) c ON true
+		LEFT JOIN LATERAL (SELECT used FROM {usage} WHERE shard = $1 AND organization_id = n.organization_id AND period = n.period
+			AND company_id = g.company_id OFFSET 0) u ON true
+		WHERE g.shard = $1 AND g.key_id = n.key_id AND g.enabled) c`)
+	findRequests = cluster.SQL(`SELECT used FROM {request_usage} WHERE shard = $1 AND organization_id = $2 AND period = $3`)
+)
+
+// usageQuestion asks for a month, and holds the answer.
+type usageQuestion struct {
+	access  domain.Access
+	judging *Judgement
+	period  domain.Period
+	account bool // ask for requests and registrations, too
+
+	usageAnswer
+	requests      int64
+	registrations Registrations
+	err           error
+}
+
+// usageAnswer is a row of findUsages.
+type usageAnswer struct {
+	place        int // of the question, from 1; 0: the organization was not found
+	organization domain.Organization
+	used         int64
+	backfill     domain.Backfill
+	companies    []CompanyUsage
+}
+
+// warningsOf lists the organization's warnings in the month under the current limit.
+func (q *usageQuestion) warningsOf(a domain.Allowance, limit *int64) (list []Warning) {
+	w := q.organization.Warned[a]
+	if w.Period != q.period || limit == nil || w.Limit != *limit {
 		return nil
 	}
 	for i, percent := range domain.WarningPercents() {
@@ -214,85 +256,100 @@ func warningsOf(w domain.Warnings, a domain.Allowance, u domain.Usage) (list []W
 	return list
 }
 
-// warnings reads the warnings of all allowances except versions.
-func (s AllowanceReader) warnings(
-	ctx context.Context, id domain.OrganizationID,
-) (map[domain.Allowance]domain.Warnings, error) {
-	query := cluster.SQL(
-		`SELECT ` + projections.WarningColumns + ` FROM {allowance_warnings} WHERE shard = $1 AND organization_id = $2`,
-	)
-	known, err := statement.All(ctx, s.Pool, "read warnings", projections.ScanWarnings, query, id.Shard(), id)
-	given := map[domain.Allowance]domain.Warnings{}
-	for _, w := range known {
-		given[w.Allowance] = w.Warnings
-	}
-	return given, err
-}
-
-// CompanyUsage is one company's contribution of new versions.
-type CompanyUsage struct {
-	CompanyReference string
-	Used             int64
-}
-
 // Usage reads the new versions of a month.
 func (s AllowanceReader) Usage(ctx context.Context, a domain.Access, period domain.Period) (IntegrityUsage, error) {
-	total := cluster.SQL(`SELECT o.plan, o.internal, coalesce(u.used, 0),
-			o.warned_period, o.warned_limit, o.warned_80, o.warned_95, o.warned_100,
-			coalesce(o.warned_used_80, 0), coalesce(o.warned_used_95, 0), coalesce(o.warned_used_100, 0), o.unfinalized_limit
-		FROM {organization_state} o
-		LEFT JOIN {usage} u ON u.shard = $1 AND u.organization_id = $2 AND u.period = $3
-			AND u.company_id = '00000000-0000-0000-0000-000000000000'
-		WHERE o.shard = $1 AND o.organization_id = $2`)
-	companies := cluster.SQL(`SELECT c.reference, coalesce(u.used, 0)
-		FROM {grants} g
-		JOIN {companies} c ON c.shard = $1 AND c.company_id = g.company_id
-		LEFT JOIN {usage} u ON u.shard = $1 AND u.organization_id = $2 AND u.period = $3 AND u.company_id = g.company_id
-		WHERE g.shard = $1 AND g.key_id = $4 AND g.enabled
-		ORDER BY c.reference`)
-	var versions domain.Warnings
-	var o domain.Organization
-	answer, err := statement.One(ctx, s.Pool, "read usage", errNoOrganization,
-		func(row pgx.CollectableRow) (IntegrityUsage, error) {
-			u := IntegrityUsage{Total: domain.Usage{Period: period}}
-			w := &versions
-			err := row.Scan(&u.Plan, &o.Internal, &u.Total.Used, &w.Period, &w.Limit, &w.ReachedAt[0], &w.ReachedAt[1],
-				&w.ReachedAt[2],
-				&w.Used[0], &w.Used[1], &w.Used[2], &o.UnfinalizedLimit)
-			u.Total.Limit = s.Plans.Of(u.Plan, o.Internal).VersionsPerMonth
-			return u, err
-		}, total, a.Organization.Shard(), a.Organization, int32(period))
+	q, err := s.askUsage(ctx, usageQuestion{access: a, period: period})
 	if err != nil {
-		return answer, err
+		return IntegrityUsage{}, err
 	}
-	if answer.Backfill, err = s.Backfill(ctx, a.Organization); err != nil {
-		return answer, err
+	return s.integrityUsage(q), nil
+}
+
+func (s AllowanceReader) integrityUsage(q *usageQuestion) IntegrityUsage {
+	o := &q.organization
+	plan := s.Plans.Of(o.Plan, o.Internal)
+	u := IntegrityUsage{
+		Plan: o.Plan, Backfill: q.backfill, Companies: q.companies,
+		Total: domain.Usage{Period: q.period, Used: q.used, Limit: plan.VersionsPerMonth},
 	}
-	given, err := s.warnings(ctx, a.Organization)
-	if err != nil {
-		return answer, err
-	}
-	answer.Warnings = warningsOf(versions, domain.VersionsAllowance, answer.Total)
 	for _, of := range []struct {
 		allowance domain.Allowance
 		limit     *int64
 	}{
-		{domain.AttemptsAllowance, s.Plans.Of(answer.Plan, o.Internal).WebhookAttemptsPerMonth},
+		{domain.VersionsAllowance, plan.VersionsPerMonth},
+		{domain.AttemptsAllowance, plan.WebhookAttemptsPerMonth},
 		{domain.PendingAllowance, new(int64(domain.MaxPendingReservations))},
 		{domain.UnfinalizedAllowance, new(int64(o.UnfinalizedMost()))},
 	} {
-		u := domain.Usage{Period: period, Limit: of.limit}
-		answer.Warnings = append(answer.Warnings, warningsOf(given[of.allowance], of.allowance, u)...)
+		u.Warnings = append(u.Warnings, q.warningsOf(of.allowance, of.limit)...)
 	}
-	answer.Companies, err = statement.All(
-		ctx, s.Pool, "read usage of companies", pgx.RowToStructByPos[CompanyUsage], companies, a.Organization.Shard(),
-		a.Organization, int32(period), a.Key,
-	)
-	return answer, err
+	return u
 }
 
-var findBackfill = cluster.SQL(`SELECT sequence, versions, used FROM {backfills}
-	WHERE shard = $1 AND organization_id = $2 ORDER BY sequence DESC LIMIT 1`)
+// askUsage asks for a month; concurrent questions of a shard share a round trip.
+func (s AllowanceReader) askUsage(ctx context.Context, asked usageQuestion) (*usageQuestion, error) {
+	q := &asked
+	q.judging = s.judging
+	err := s.usages.Ask(ctx, q.access.Organization.Shard(), q, func(shard domain.Shard, batch []*usageQuestion) {
+		s.answerUsages(context.Background(), shard, batch) // for callers of their own
+	})
+	switch {
+	case err != nil:
+		q.judging.giveUp()
+		return nil, statement.Failed("read usage", err)
+	case q.err == nil && q.place == 0:
+		return nil, errNoOrganization
+	}
+	return q, q.err
+}
+
+func (s AllowanceReader) answerUsages(ctx context.Context, shard domain.Shard, batch []*usageQuestion) {
+	b, asking := &pgx.Batch{}, map[domain.OrganizationID][]*usageQuestion{}
+	for _, q := range batch {
+		asking[q.access.Organization] = append(asking[q.access.Organization], q)
+	}
+	projections.Read(b, scanUsage, func(a usageAnswer) { batch[a.place-1].usageAnswer = a }, findUsages, shard,
+		statement.Column(batch, func(q *usageQuestion) domain.OrganizationID { return q.access.Organization }),
+		statement.Column(batch, func(q *usageQuestion) domain.KeyID { return q.access.Key }),
+		statement.Column(batch, func(q *usageQuestion) domain.Period { return q.period }))
+	projections.Read(b, projections.ScanWarnings, func(w projections.AllowanceWarnings) {
+		for _, q := range asking[w.Organization] {
+			q.organization.Warned[w.Allowance] = w.Warnings
+		}
+	}, projections.FindWarnings, shard, slices.Collect(maps.Keys(asking)))
+	for _, q := range batch {
+		if q.account {
+			args := []any{shard, q.access.Organization, int32(q.period)}
+			projections.Read(b, pgx.RowTo[int64], func(used int64) { q.requests = used }, findRequests, args...)
+			projections.Read(b, pgx.RowToStructByPos[Registrations], func(r Registrations) { q.registrations = r },
+				findRegistrations, args...)
+		}
+	}
+	err := sendJudged(ctx, s.Pool, "read usage", b, shard,
+		statement.Column(batch, func(q *usageQuestion) *Judgement { return q.judging }))
+	for _, q := range batch {
+		q.err = err
+	}
+}
+
+func scanUsage(row pgx.CollectableRow) (a usageAnswer, err error) {
+	var companies []string
+	var used []int64
+	a.organization, err = projections.ScanOrganization(row, &a.place, &a.used, &a.backfill.Sequence,
+		&a.backfill.Versions, &a.backfill.Used, &companies, &used)
+	for i, company := range companies {
+		a.companies = append(a.companies, CompanyUsage{company, used[i]})
+	}
+	return a, err
+}
+
+// latestBackfill returns a query for an organization's backfill allowance.
+func latestBackfill(organization string) string {
+	return `SELECT sequence, versions, used FROM {backfills}
+	WHERE shard = $1 AND organization_id = ` + organization + ` ORDER BY sequence DESC LIMIT 1`
+}
+
+var findBackfill = cluster.SQL(latestBackfill(`$2`))
 
 // Backfill reads an organization's backfill allowance.
 func (s AllowanceReader) Backfill(ctx context.Context, id domain.OrganizationID) (domain.Backfill, error) {
