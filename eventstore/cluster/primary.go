@@ -272,8 +272,8 @@ func (p *Primary) ProbePool(ctx context.Context) (*pgxpool.Pool, error) {
 
 // RebuildPool opens the connections of a rebuild of several shards, or parts of shards, at a time. Each needs two: one
 // writes and one reads ahead. They use the role of the URL, because they replace rows of projections, which the service
-// role may not delete. They write to the tables of the schema rebuild with the same plans as a group, without a statement
-// timeout. A commit that waits for its standby holds a shard's lock for up to 20 s.
+// role may not delete. They write to the tables of the schema rebuild with the same plans as a group, without a
+// statement timeout. A commit that waits for its standby holds a shard's lock for up to 20 s.
 func (p *Primary) RebuildPool(ctx context.Context, shards int) (*pgxpool.Pool, error) {
 	of := session{name: "integrity rebuild", statement: "0", lock: "30s", idle: "60s"}
 	return p.pool(

@@ -203,11 +203,11 @@ type CompanyUsage struct {
 }
 
 var (
-	findUsages = cluster.SQL(`SELECT o.*, n.place, coalesce(t.used, 0), coalesce(b.sequence, 0), coalesce(b.versions, 0), coalesce(b.used, 0),
+	findUsages = cluster.SQL(`SELECT r.*, n.place, coalesce(t.used, 0), coalesce(b.sequence, 0), coalesce(b.versions, 0), coalesce(b.used, 0),
 		c.names, c.used
 	FROM unnest($2::uuid[], $3::uuid[], $4::int[]) WITH ORDINALITY AS n(organization_id, key_id, period, place)
 	JOIN LATERAL (SELECT ` + projections.OrganizationColumns + ` FROM {organization_state} o
-		WHERE shard = $1 AND organization_id = n.organization_id OFFSET 0) o ON true
+		WHERE shard = $1 AND organization_id = n.organization_id OFFSET 0) r ON true
 	LEFT JOIN LATERAL (SELECT used FROM {usage} WHERE shard = $1 AND organization_id = n.organization_id AND period = n.period
 		AND company_id = '00000000-0000-0000-0000-000000000000' OFFSET 0) t ON true
 	LEFT JOIN LATERAL (` + latestBackfill(`n.organization_id`) + `) b ON true

@@ -53,7 +53,9 @@ func (a *app) rebuildCommand() *cobra.Command {
 	v.describeJSON("print JSON: a line for each row that differs, then a summary line")
 	names := v.Flags().StringSlice("projection", nil, "compare and repair only these tables")
 	only, shards := v.shards()
-	jobs := v.Flags().Int("jobs", runtime.NumCPU(), "number of shards, or with --check of parts of shards, to process at once")
+	jobs := v.Flags().Int(
+		"jobs", runtime.NumCPU(), "number of shards, or with --check of parts of shards, to process at once",
+	)
 	check := v.Flags().Bool("check", false, "compare only: print what differs, change nothing")
 	v.must("--jobs must be a number of at least 1", func() bool { return *jobs >= 1 })
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
