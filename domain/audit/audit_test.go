@@ -240,7 +240,7 @@ func TestOtherState(t *testing.T) {
 	config := audit.Config{Issuer: p.registrar.Issuer, Trusted: p.trusted, Whole: true}
 	_, state := p.check(config, p.events)
 	for name, want := range map[string]string{
-		"another version": "another version of this program", "cut": "are not those", "a part cut": "are not those",
+		"another version": "a version of this program that has other rules", "cut": "are not those", "a part cut": "are not those",
 	} {
 		config.Parts = &memory{}
 		config.Since = func(n int) ([]byte, error) {

@@ -58,14 +58,23 @@ func (c *Checker) save() error {
 		return nil
 	}
 	slices.SortFunc(histories, func(a, b savedHistory) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-	shape := c.shape()
+	shape := c.shape(rules)
 	section := compact.AppendAll(compact.AppendAll(shape[:], slices.Values(c.places())), slices.Values(histories))
 	return c.Save(c.state.Parties().Append(section))
 }
 
-// shape is at the beginning of a saved state. Its digest differs if another version of the program keeps other fields.
-func (c *Checker) shape() [sha256.Size]byte {
+// rules is the number of the rules of a check. Raise it with every change after which the same events could be judged
+// otherwise or leave another state although its fields stay the same: a new or stricter check, a check that falls away,
+// a repaired fault of a check, another meaning of a saved field, another order of claims or parts. A change of texts or
+// speed does not count. A state of other rules is refused, because the events before it were not judged by these: the
+// auditor runs a whole audit.
+const rules = 1
+
+// shape is at the beginning of a saved state. Its digest differs if another version of the program keeps other fields or
+// has other rules.
+func (c *Checker) shape(rules int) [sha256.Size]byte {
 	return sha256.Sum256([]byte(strings.Join([]string{
+		fmt.Sprint("rules ", rules),
 		compact.Shape(reflect.TypeFor[place]()), compact.Shape(reflect.TypeFor[savedHistory]()), c.state.Parties().Shape(),
 		c.state.Papers().Shape(), fmt.Sprint(claimKinds),
 	}, "\n")))
@@ -81,7 +90,7 @@ func (c *Checker) load() error {
 		return err
 	}
 	r := compact.NewReader(section)
-	if shape := c.shape(); !bytes.Equal(r.Bytes(sha256.Size), shape[:]) {
+	if shape := c.shape(rules); !bytes.Equal(r.Bytes(sha256.Size), shape[:]) {
 		return errOtherVersion
 	}
 	compact.ReadAll(r, func(p place) { c.shards[p.Shard], c.since[p.Shard] = &p, p.Position })
@@ -100,8 +109,8 @@ func (c *Checker) load() error {
 }
 
 var errOtherVersion = say.New(
-	"the state of the former audit was written by another version of this program: audit the whole ledger " +
-		"(leave out --since)",
+	"the state of the former audit was written by a version of this program that has other rules or keeps other " +
+		"fields: audit the whole ledger (leave out --since)",
 )
 
 // places lists the ends of the logs by shard.

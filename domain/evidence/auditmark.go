@@ -25,6 +25,9 @@ type AuditMarkPayload struct {
 	TreeRoot    Hash             `json:"treeRoot"`  // at that size; zeros if it is 0
 	Shards      []AuditMarkShard `json:"shards"`    // by number, from 0
 	StateSHA256 Hash             `json:"stateSha256"`
+	// TrustedKeysSHA256 is the digest of the trusted keys that judged all these events. It is zeros if the keys changed
+	// since the last whole audit, so that some judged the earlier events and others the later ones.
+	TrustedKeysSHA256 Hash `json:"trustedKeysSha256"`
 	// Since is the mark that the audit went on from; nil if it has read the whole log.
 	Since   *FormerAuditMark `json:"since,omitempty"`
 	WholeAt time.Time        `json:"wholeAt"` // CreatedAt of the last whole audit
@@ -115,15 +118,16 @@ func ParseAuditMarkPayload(payload []byte) (AuditMarkPayload, error) {
 			return o.Int(name, 0, strictjson.MaxInteger, strictjson.Required)
 		}
 		p := AuditMarkPayload{
-			Issuer:      o.Match("issuer", strictjson.Required, issuerPattern.MatchString, issuerRule),
-			CreatedAt:   readInstant(o, "createdAt"),
-			Program:     o.String("program", strictjson.Required),
-			Events:      number(o, "events"),
-			TreeSize:    number(o, "treeSize"),
-			TreeRoot:    readHash(o, "treeRoot"),
-			Shards:      []AuditMarkShard{},
-			StateSHA256: readHash(o, "stateSha256"),
-			WholeAt:     readInstant(o, "wholeAt"),
+			Issuer:            o.Match("issuer", strictjson.Required, issuerPattern.MatchString, issuerRule),
+			CreatedAt:         readInstant(o, "createdAt"),
+			Program:           o.String("program", strictjson.Required),
+			Events:            number(o, "events"),
+			TreeSize:          number(o, "treeSize"),
+			TreeRoot:          readHash(o, "treeRoot"),
+			Shards:            []AuditMarkShard{},
+			StateSHA256:       readHash(o, "stateSha256"),
+			TrustedKeysSHA256: readHash(o, "trustedKeysSha256"),
+			WholeAt:           readInstant(o, "wholeAt"),
 		}
 		for _, s := range o.Objects("shards", strictjson.Required, 0, maxAuditMarkShards) {
 			p.Shards = append(p.Shards, AuditMarkShard{

@@ -15,7 +15,7 @@ func TestAuditMark(t *testing.T) {
 	want := AuditMarkPayload{
 		Issuer: "https://ledger.example", CreatedAt: now, Program: "1.2.3", Events: 7, TreeSize: 6, TreeRoot: Hash{1},
 		Shards:      []AuditMarkShard{{7, Hash{2}, 6, Hash{3}}, {}},
-		StateSHA256: Hash{4}, Since: &FormerAuditMark{now.Add(-time.Hour), 5, Hash{5}}, WholeAt: now.Add(-24 * time.Hour),
+		StateSHA256: Hash{4}, TrustedKeysSHA256: Hash{6}, Since: &FormerAuditMark{now.Add(-time.Hour), 5, Hash{5}}, WholeAt: now.Add(-24 * time.Hour),
 	}
 	file, err := SignAuditMark(want, key)
 	if err != nil {

@@ -51,6 +51,7 @@ type auditView struct {
 	NotChecked      []say.Sentence `json:"notChecked"`
 	EventsPerSecond float64        `json:"eventsPerSecond"` // reading the log only; comparing tables is not included
 	DurationSeconds float64        `json:"durationSeconds"` // the whole audit
+	unmarked        error          // why the mark could not be written; nil if it was, or none was asked for
 }
 
 // againstView is the earlier bundle that a history was compared with.
@@ -86,6 +87,8 @@ type auditOptions struct {
 	next    *nextMark      // nil: none
 	ownKeys string         // trusted-keys file that a database audit read because --trusted-keys names none
 	Start   time.Time
+
+	otherKeys bool // the trusted keys are not those that judged the events up to the mark
 }
 
 func (a *app) auditCommand() *cobra.Command {
@@ -365,7 +368,7 @@ func (a *app) printAudit(v auditView, asJSON bool) (err error) {
 	if !v.Clean {
 		return cli.NegativeError("")
 	}
-	return nil
+	return v.unmarked
 }
 
 func (v *auditView) text() say.Phrase {
@@ -417,9 +420,13 @@ func (v *auditView) text() say.Phrase {
 	for _, n := range v.NotChecked {
 		b.Sayf("- %s\n", n)
 	}
-	if v.FindingCount == 0 {
+	switch {
+	case v.FindingCount == 0 && v.Since != nil:
+		b.Sayf("verdict: everything that was checked is correct; only the %d events since the mark of %s were read, the %d "+
+			"events before it were not read again\n", v.Events, v.Since.MarkedAt, v.Since.Events)
+	case v.FindingCount == 0:
 		b.Sayf("verdict: everything that was checked is correct\n")
-	} else {
+	default:
 		b.Sayf("verdict: NOT proven, %d findings; the first: %s\n", v.FindingCount, visible{v.Findings[0].Said()})
 	}
 	return b

@@ -104,7 +104,7 @@ func (a *app) auditDatabase(
 	case d.view.FindingCount > 0:
 		d.tell("no mark was written: an audit with findings writes none")
 	default:
-		d.view.Mark, err = d.next.write(l.Installation.Issuer, d.Start, d.count, report.Logs, tree, d.since)
+		d.view.Mark, d.view.unmarked = d.next.write(l.Installation.Issuer, d.Start, d.count, report.Logs, tree, d.since)
 	}
 	return d.view, err
 }
@@ -159,6 +159,10 @@ func (d *databaseAudit) events(ctx context.Context, issuer string) (report audit
 			"events up to the mark (%d), and the texts that they name: their rows were not read again, so only a whole audit "+
 				"(without --since) finds one that was changed, added or removed since", d.since.Events,
 		)
+		if d.otherKeys {
+			d.view.notChecked("events up to the mark by the present trusted keys: other keys judged some of them, so only a " +
+				"whole audit (without --since) finds what these refuse, such as signatures by a key revoked since")
+		}
 		d.view.notChecked(
 			"the transparency log before the mark, but its root: tiles, checkpoints and tokens of smaller trees",
 		)

@@ -33,9 +33,10 @@ type formerMark struct {
 
 // nextMark is the mark that an audit writes.
 type nextMark struct {
-	path   string
-	signer *evidence.Signer
-	state  *stateFile
+	path    string
+	signer  *evidence.Signer
+	state   *stateFile
+	trusted evidence.Hash // AuditMarkPayload.TrustedKeysSHA256
 }
 
 // sinceView describes the mark that an audit went on from.
@@ -121,6 +122,9 @@ func (o *auditOptions) closeMarks() {
 
 // checkMarks refuses a key of the ledger, and a mark that cannot be of it.
 func (o *auditOptions) checkMarks(issuer string, shards int) error {
+	if err := o.compareKeys(); err != nil {
+		return err
+	}
 	if o.next != nil {
 		id := o.next.signer.Key().KeyID
 		pinned, _ := o.Trusted.Lookup(id)
@@ -144,6 +148,21 @@ func (o *auditOptions) checkMarks(issuer string, shards int) error {
 		return say.Errorf(
 			"--since: the mark is of another ledger: its number of shards is %d, here it is %d", len(m.Shards), shards,
 		)
+	}
+	return nil
+}
+
+// compareKeys compares the trusted keys with those of the mark. Others do not stop the audit: a ledger rotates its keys.
+// The events up to the mark were not judged by them, though, and the next mark says so until the next whole audit.
+func (o *auditOptions) compareKeys() error {
+	keys, err := o.Trusted.Marshal()
+	if err != nil {
+		return err
+	}
+	now := evidence.Hash(sha256.Sum256(keys))
+	o.otherKeys = o.since != nil && o.since.TrustedKeysSHA256 != now
+	if o.next != nil && !o.otherKeys {
+		o.next.trusted = now
 	}
 	return nil
 }
@@ -198,6 +217,7 @@ func (n *nextMark) write(
 	p := evidence.AuditMarkPayload{
 		Issuer: issuer, CreatedAt: at.UTC().Truncate(time.Microsecond), Program: edge.ReadBuild().Version,
 		TreeSize: tree.Size, TreeRoot: evidence.Hash(tree.Root), Shards: make([]evidence.AuditMarkShard, shards),
+		TrustedKeysSHA256: n.trusted,
 	}
 	for _, log := range logs {
 		p.Events += log.Position
@@ -252,6 +272,7 @@ type stateFile struct {
 	f      *os.File // temporary; nil once it was moved
 	header []byte
 	size   int64
+	err    error // of add
 }
 
 func createState(mark string) (*stateFile, error) {
@@ -259,22 +280,27 @@ func createState(mark string) (*stateFile, error) {
 	if err != nil {
 		return nil, say.Errorf("--mark: %w", err)
 	}
-	return &stateFile{f, []byte(stateMagic), int64(stateHeaderSize)}, nil
+	return &stateFile{f: f, header: []byte(stateMagic), size: int64(stateHeaderSize)}, nil
 }
 
+// add adds a section. If that fails, finish returns the error: the audit goes on, because its result is worth more than
+// the mark.
 func (s *stateFile) add(section []byte) error {
+	if s.err != nil {
+		return nil
+	}
 	sum := sha256.Sum256(section)
 	s.header = append(binary.BigEndian.AppendUint64(s.header, uint64(len(section))), sum[:]...)
 	n, err := s.f.WriteAt(section, s.size)
-	s.size += int64(n)
-	if err != nil {
-		return say.Errorf("--mark: %w", err)
-	}
+	s.size, s.err = s.size+int64(n), err
 	return nil
 }
 
 // finish moves the file to its path, durably, and returns the digest of the state.
 func (s *stateFile) finish(path string) (digest evidence.Hash, err error) {
+	if s.err != nil {
+		return digest, say.Errorf("--mark: %w", s.err)
+	}
 	if len(s.header) != stateHeaderSize {
 		return digest, say.New("--mark: the audit did not save its state")
 	}

@@ -4,15 +4,18 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/integritytest"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
@@ -157,11 +160,16 @@ func TestAuditSince(t *testing.T) {
 		text := fmt.Sprint(news.text())
 		for _, want := range []string{
 			fmt.Sprintf("events read: %d; older events, not read again: %d;", news.Events, was.Events),
+			fmt.Sprintf("verdict: everything that was checked is correct; only the %d events since the mark of %s were read, "+
+				"the %d events before it were not read again\n", news.Events, news.Since.MarkedAt, was.Events),
 			"only a whole audit (without --since) finds", "the projections: only a whole audit",
 		} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%q is not in %s", want, text)
 			}
+		}
+		if strings.Contains(fmt.Sprint(all.text()), "not read again") {
+			t.Errorf("a whole audit: %s", all.text())
 		}
 		if strings.Contains(text, "former bundle") || !strings.Contains(fmt.Sprint(all.text()), "whole audit: every event") {
 			t.Errorf("%s\n%s", text, all.text())
@@ -395,4 +403,95 @@ func TestMarksAreChecked(t *testing.T) {
 	if !bytes.Equal(v.read("wider.state"), v.read("whole.state")) || len(v.payload("wider").Shards) != 2 {
 		t.Errorf("with another shard: %+v", v.payload("wider"))
 	}
+}
+
+// TestMarkNotWritten: an audit whose mark cannot be written prints its result, fails, and leaves the former mark as it
+// was.
+func TestMarkNotWritten(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs an S3 server")
+	}
+	v := newAuditor(t)
+	v.clean("", "mark")
+	v.later(0)
+	mark, state := v.read("mark"), v.read("mark.state")
+	integritytest.Write(t, v.path("mark.state.next/in-the-way"), "")
+	for _, asJSON := range []bool{false, true} {
+		view, err := v.try(v.flags("mark", "mark"))
+		if err != nil || view.Mark != nil || view.FindingCount != 0 {
+			t.Fatalf("%v, %+v", err, view)
+		}
+		var out bytes.Buffer
+		v.app.Out = &out
+		err = v.app.printAudit(view, asJSON)
+		if err == nil || !strings.Contains(err.Error(), "--mark: ") || cli.ExitCode(err) != 2 {
+			t.Errorf("%v", err)
+		}
+		want := "not read again\n"
+		if asJSON {
+			want = `"mark": null`
+		}
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in %s", want, out.String())
+		}
+		if !bytes.Equal(v.read("mark"), mark) || !bytes.Equal(v.read("mark.state"), state) {
+			t.Error("the former mark was changed")
+		}
+	}
+	if err := os.RemoveAll(v.path("mark.state.next")); err != nil {
+		t.Fatal(err)
+	}
+	v.clean("mark", "mark")
+}
+
+// TestFullDisk: a state that cannot be saved does not end the audit; the mark fails afterwards.
+func TestFullDisk(t *testing.T) {
+	s, err := createState(filepath.Join(t.TempDir(), "mark"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := must1(os.OpenFile("/dev/full", os.O_WRONLY, 0))
+	written := s.f
+	s.f = full
+	for range audit.SectionCount {
+		if err := s.add([]byte("section")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.finish(written.Name() + ".next"); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("finish: %v", err)
+	}
+	s.f = written
+	_ = full.Close()
+	s.discard()
+}
+
+// TestMarkOfOtherKeys: an audit that goes on with other trusted keys says so, and so does each one after it until the
+// next whole audit.
+func TestMarkOfOtherKeys(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs an S3 server")
+	}
+	v := newAuditor(t)
+	named := func(since, write string, want bool) {
+		t.Helper()
+		view := v.clean(since, write)
+		if got := strings.Contains(fmt.Sprint(view.NotChecked), "by the present trusted keys"); got != want {
+			t.Errorf("since %q: named %v, want %v: %v", since, got, want, view.NotChecked)
+		}
+	}
+	named("", "first", false)
+	named("first", "same", false)
+	trusted := v.Trusted
+	v.Trusted = must1(trusted.Add(evidence.GenerateSigner().Key(), evidence.FormatTime(time.Now())))
+	named("same", "other", true)
+	named("other", "again", true)
+	v.Trusted = trusted
+	named("again", "back", true)
+	if v.payload("first").TrustedKeysSHA256 != v.payload("same").TrustedKeysSHA256 ||
+		v.payload("back").TrustedKeysSHA256 != (evidence.Hash{}) {
+		t.Errorf("%v, %v", v.payload("same"), v.payload("back"))
+	}
+	named("", "whole", false)
+	named("whole", "", false)
 }
