@@ -51,7 +51,7 @@ func (a *app) auditDatabase(
 	if err != nil {
 		return auditView{}, err
 	}
-	if err := o.checkMarks(l.Installation.Issuer, d.count); err != nil {
+	if err := d.checkMarks(l.Installation.Issuer, d.count); err != nil {
 		return auditView{}, err
 	}
 	jobs := runtime.GOMAXPROCS(0)
