@@ -70,8 +70,8 @@ func (c *Checker) save() error {
 // auditor runs a whole audit.
 const rules = 1
 
-// shape is at the beginning of a saved state. Its digest differs if another version of the program keeps other fields or
-// has other rules.
+// shape is at the beginning of a saved state. Its digest differs if another version of the program keeps other fields
+// or has other rules.
 func (c *Checker) shape(rules int) [sha256.Size]byte {
 	return sha256.Sum256([]byte(strings.Join([]string{
 		fmt.Sprint("rules ", rules),

@@ -152,8 +152,8 @@ func (o *auditOptions) checkMarks(issuer string, shards int) error {
 	return nil
 }
 
-// compareKeys compares the trusted keys with those of the mark. Others do not stop the audit: a ledger rotates its keys.
-// The events up to the mark were not judged by them, though, and the next mark says so until the next whole audit.
+// compareKeys compares the trusted keys with those of the mark. Others do not stop the audit, because a ledger rotates
+// its keys. They have not judged the events up to the mark, though: every audit says so until the next whole one.
 func (o *auditOptions) compareKeys() error {
 	keys, err := o.Trusted.Marshal()
 	if err != nil {
@@ -174,7 +174,10 @@ func (o *auditOptions) config(c *audit.Config) (err error) {
 	}
 	if o.next != nil {
 		if o.next.state, err = createState(o.next.path); err == nil {
-			c.Save = o.next.state.add
+			c.Save = func(section []byte) error {
+				o.next.state.add(section)
+				return nil
+			}
 		}
 	}
 	return err
@@ -285,15 +288,14 @@ func createState(mark string) (*stateFile, error) {
 
 // add adds a section. If that fails, finish returns the error: the audit goes on, because its result is worth more than
 // the mark.
-func (s *stateFile) add(section []byte) error {
+func (s *stateFile) add(section []byte) {
 	if s.err != nil {
-		return nil
+		return
 	}
 	sum := sha256.Sum256(section)
 	s.header = append(binary.BigEndian.AppendUint64(s.header, uint64(len(section))), sum[:]...)
 	n, err := s.f.WriteAt(section, s.size)
 	s.size, s.err = s.size+int64(n), err
-	return nil
 }
 
 // finish moves the file to its path, durably, and returns the digest of the state.
