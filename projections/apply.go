@@ -51,7 +51,9 @@ func applyPart(b *pgx.Batch, shard domain.Shard, events []domain.Event, of part)
 type part struct{ number, count int }
 
 // divided are the tables with most of the rows of a ledger. No statement about a row of theirs depends on a row with
-// another document, or in the feed with another sequence. The texts are conditions on the rows of one part.
+// another document, or in the feed with another sequence, except by a unique index: if the log gives two documents one
+// reference or public id, two parts do not notice. The audit of the events does. The texts are conditions on the rows of
+// one part.
 var divided = map[string]string{
 	"documents": "get_byte(uuid_send(document_id), 15) %% %d = %d",
 	"versions":  "get_byte(uuid_send(document_id), 15) %% %d = %d",
@@ -143,7 +145,9 @@ func (f *fold) add(e *domain.Event) (folded bool) {
 			f.recharged = append(f.recharged, recharge{e, charged})
 		}
 	case *domain.BackfillChangedBody:
-		*f.backfills.at(backfillKey{e.Organization, e.Sequence}) = backfillChange{versions: body.Versions, last: e.Sequence}
+		if f.part.first() {
+			*f.backfills.at(backfillKey{e.Organization, e.Sequence}) = backfillChange{versions: body.Versions, last: e.Sequence}
+		}
 	// Only the organization's sequence changes.
 	case *domain.ClockResetBody, *domain.SignInLinkMadeBody, *domain.KeysPublishedBody:
 	case *domain.RecordSupersededBody:

@@ -41,7 +41,7 @@ type Rebuild struct {
 	Organization domain.OrganizationID // rebuild only this one; zero: the whole shard
 	Only         []string              // projections to compare; empty: all
 	Check        bool                  // compare, change nothing
-	Parts        int                   // sessions that share the check of a shard, at most 8; 0 means one
+	Parts        int                   // sessions that share the check of a shard, from PartsOf; 0 means one
 
 	RangeRows int // rows that one snapshot compares; 0 means 20,000
 	MendRows  int // rows that one lock copies; 0 means 2,000
@@ -98,11 +98,18 @@ func Projections(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
 	return column(tables, func(t table) string { return t.name }), err
 }
 
+// maxParts limits the sessions of a check: they read the live tables at full speed beside the service, and the first has
+// all rows that are not divided.
+const maxParts = 8
+
+// PartsOf returns the number of sessions that share each of so many shards on a machine that does jobs at once.
+func PartsOf(jobs, shards int) int { return min(jobs, maxParts) / shards }
+
 // Shard rebuilds one shard, or only the organization's rows in it.
 func (r *Rebuild) Shard(ctx context.Context, shard domain.Shard) (Rebuilt, error) {
 	count, err := r.parts(ctx)
 	if err != nil {
-		return Rebuilt{}, err
+		return Rebuilt{}, say.Errorf("rebuild shard %d: %w", shard, err)
 	}
 	group, running := errgroup.WithContext(ctx)
 	workers, logs := make([]rebuilding, count), make([]chan []domain.Event, count)
@@ -130,9 +137,6 @@ func (r *Rebuild) Shard(ctx context.Context, shard domain.Shard) (Rebuilt, error
 	return result, err
 }
 
-// maxParts is where more sessions bring nothing: the first has the rows that are not divided.
-const maxParts = 8
-
 // parts returns the number of sessions for a shard. Only a check of whole shards is shared: wrong rows of different
 // parts can hold each other's unique values, which a rebuild repairs at once, tables of the schema rebuild have one
 // position, and an organization's rows of the feed are found by its companies, which only the first part has.
@@ -149,7 +153,7 @@ func (r *Rebuild) parts(ctx context.Context) (int, error) {
 	if !r.temporary(conn.Conn()) {
 		return 1, nil
 	}
-	return min(r.Parts, maxParts), nil
+	return max(1, min(r.Parts, int(r.Pool.Config().MaxConns)-1)), nil
 }
 
 // read reads the log once for all parts of a shard.

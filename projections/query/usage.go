@@ -96,7 +96,7 @@ type AccountUsage struct {
 func (s AllowanceReader) AccountUsage(
 	ctx context.Context, a domain.Access, period domain.Period,
 ) (u AccountUsage, err error) {
-	q, err := s.askUsage(ctx, usageQuestion{access: a, period: period, account: true})
+	q, err := s.askUsage(ctx, usageQuestion{month: month{organization: a.Organization, period: period}, account: true})
 	if err != nil {
 		return u, err
 	}
@@ -220,11 +220,17 @@ var (
 	findRequests = cluster.SQL(`SELECT used FROM {request_usage} WHERE shard = $1 AND organization_id = $2 AND period = $3`)
 )
 
+// month is an organization's, with the companies of a key; the zero key has none.
+type month struct {
+	organization domain.OrganizationID
+	key          domain.KeyID
+	period       domain.Period
+}
+
 // usageQuestion asks for a month, and holds the answer.
 type usageQuestion struct {
-	access  domain.Access
+	month
 	judging *Judgement
-	period  domain.Period
 	account bool // ask for requests and registrations, too
 
 	usageAnswer
@@ -235,16 +241,16 @@ type usageQuestion struct {
 
 // usageAnswer is a row of findUsages.
 type usageAnswer struct {
-	place        int // of the question, from 1; 0: the organization was not found
-	organization domain.Organization
-	used         int64
-	backfill     domain.Backfill
-	companies    []CompanyUsage
+	place     int // of the month in the statement, from 1; 0: the organization was not found
+	owner     domain.Organization
+	used      int64
+	backfill  domain.Backfill
+	companies []CompanyUsage
 }
 
 // warningsOf lists the organization's warnings in the month under the current limit.
 func (q *usageQuestion) warningsOf(a domain.Allowance, limit *int64) (list []Warning) {
-	w := q.organization.Warned[a]
+	w := q.owner.Warned[a]
 	if w.Period != q.period || limit == nil || w.Limit != *limit {
 		return nil
 	}
@@ -258,7 +264,7 @@ func (q *usageQuestion) warningsOf(a domain.Allowance, limit *int64) (list []War
 
 // Usage reads the new versions of a month.
 func (s AllowanceReader) Usage(ctx context.Context, a domain.Access, period domain.Period) (IntegrityUsage, error) {
-	q, err := s.askUsage(ctx, usageQuestion{access: a, period: period})
+	q, err := s.askUsage(ctx, usageQuestion{month: month{a.Organization, a.Key, period}})
 	if err != nil {
 		return IntegrityUsage{}, err
 	}
@@ -266,7 +272,7 @@ func (s AllowanceReader) Usage(ctx context.Context, a domain.Access, period doma
 }
 
 func (s AllowanceReader) integrityUsage(q *usageQuestion) IntegrityUsage {
-	o := &q.organization
+	o := &q.owner
 	plan := s.Plans.Of(o.Plan, o.Internal)
 	u := IntegrityUsage{
 		Plan: o.Plan, Backfill: q.backfill, Companies: q.companies,
@@ -290,7 +296,7 @@ func (s AllowanceReader) integrityUsage(q *usageQuestion) IntegrityUsage {
 func (s AllowanceReader) askUsage(ctx context.Context, asked usageQuestion) (*usageQuestion, error) {
 	q := &asked
 	q.judging = s.judging
-	err := s.usages.Ask(ctx, q.access.Organization.Shard(), q, func(shard domain.Shard, batch []*usageQuestion) {
+	err := s.usages.Ask(ctx, q.organization.Shard(), q, func(shard domain.Shard, batch []*usageQuestion) {
 		s.answerUsages(context.Background(), shard, batch) // for callers of their own
 	})
 	switch {
@@ -305,21 +311,31 @@ func (s AllowanceReader) askUsage(ctx context.Context, asked usageQuestion) (*us
 
 func (s AllowanceReader) answerUsages(ctx context.Context, shard domain.Shard, batch []*usageQuestion) {
 	b, asking := &pgx.Batch{}, map[domain.OrganizationID][]*usageQuestion{}
+	var months []month // each once, however many callers ask for it
+	callers := map[month][]*usageQuestion{}
 	for _, q := range batch {
-		asking[q.access.Organization] = append(asking[q.access.Organization], q)
+		asking[q.organization] = append(asking[q.organization], q)
+		if callers[q.month] == nil {
+			months = append(months, q.month)
+		}
+		callers[q.month] = append(callers[q.month], q)
 	}
-	projections.Read(b, scanUsage, func(a usageAnswer) { batch[a.place-1].usageAnswer = a }, findUsages, shard,
-		statement.Column(batch, func(q *usageQuestion) domain.OrganizationID { return q.access.Organization }),
-		statement.Column(batch, func(q *usageQuestion) domain.KeyID { return q.access.Key }),
-		statement.Column(batch, func(q *usageQuestion) domain.Period { return q.period }))
+	projections.Read(b, scanUsage, func(a usageAnswer) {
+		for _, q := range callers[months[a.place-1]] {
+			q.usageAnswer = a
+		}
+	}, findUsages, shard,
+		statement.Column(months, func(m month) domain.OrganizationID { return m.organization }),
+		statement.Column(months, func(m month) domain.KeyID { return m.key }),
+		statement.Column(months, func(m month) domain.Period { return m.period }))
 	projections.Read(b, projections.ScanWarnings, func(w projections.AllowanceWarnings) {
 		for _, q := range asking[w.Organization] {
-			q.organization.Warned[w.Allowance] = w.Warnings
+			q.owner.Warned[w.Allowance] = w.Warnings
 		}
 	}, projections.FindWarnings, shard, slices.Collect(maps.Keys(asking)))
 	for _, q := range batch {
 		if q.account {
-			args := []any{shard, q.access.Organization, int32(q.period)}
+			args := []any{shard, q.organization, int32(q.period)}
 			projections.Read(b, pgx.RowTo[int64], func(used int64) { q.requests = used }, findRequests, args...)
 			projections.Read(b, pgx.RowToStructByPos[Registrations], func(r Registrations) { q.registrations = r },
 				findRegistrations, args...)
@@ -335,7 +351,7 @@ func (s AllowanceReader) answerUsages(ctx context.Context, shard domain.Shard, b
 func scanUsage(row pgx.CollectableRow) (a usageAnswer, err error) {
 	var companies []string
 	var used []int64
-	a.organization, err = projections.ScanOrganization(row, &a.place, &a.used, &a.backfill.Sequence,
+	a.owner, err = projections.ScanOrganization(row, &a.place, &a.used, &a.backfill.Sequence,
 		&a.backfill.Versions, &a.backfill.Used, &companies, &used)
 	for i, company := range companies {
 		a.companies = append(a.companies, CompanyUsage{company, used[i]})

@@ -1,0 +1,68 @@
+package query_test
+
+import (
+	"fmt"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/projections/ledgertest"
+)
+
+// TestUsageOfManyCallers: callers who ask at the same time share a statement, and each gets its own month.
+func TestUsageOfManyCallers(t *testing.T) {
+	l := ledgertest.New(t)
+	store := l.Store(t)
+	period := domain.PeriodOf(time.Now())
+	type question struct {
+		access domain.Access
+		period domain.Period
+	}
+	var questions []question
+	for n := range 3 {
+		o := l.Organization(t, 1, domain.InternalPlan)
+		for i := range n + 1 {
+			l.Must(t, l.Register(t, o, o.Declaration(fmt.Sprint("d-", i), 1, "x")))
+		}
+		without, _ := l.Key(t, o, domain.IntegrityRead)
+		for _, key := range []domain.KeyID{o.Key.ID, without.ID} {
+			for _, p := range []domain.Period{period, period.Previous()} {
+				questions = append(questions, question{domain.Access{Organization: o.ID, Key: key}, p})
+			}
+		}
+	}
+	ask := func(q question) any {
+		of, err := store.Usage(t.Context(), q.access, q.period)
+		if err != nil {
+			t.Error(err)
+		}
+		account, err := store.AccountUsage(t.Context(), q.access, q.period)
+		if err != nil {
+			t.Error(err)
+		}
+		return []any{of, account}
+	}
+	var want []any
+	for _, q := range questions {
+		answer := ask(q)
+		for _, other := range want {
+			if reflect.DeepEqual(answer, other) && q.period == period {
+				t.Errorf("two questions have the answer %+v", other)
+			}
+		}
+		want = append(want, answer)
+	}
+	var asking sync.WaitGroup
+	for range 10 {
+		for i, q := range questions {
+			asking.Go(func() {
+				if got := ask(q); !reflect.DeepEqual(got, want[i]) {
+					t.Errorf("%+v: %+v, want %+v", q, got, want[i])
+				}
+			})
+		}
+	}
+	asking.Wait()
+}
