@@ -52,8 +52,8 @@ type part struct{ number, count int }
 
 // divided are the tables with most of the rows of a ledger. No statement about a row of theirs depends on a row with
 // another document, or in the feed with another sequence, except by a unique index: if the log gives two documents one
-// reference or public id, two parts do not notice. The audit of the events does. The texts are conditions on the rows of
-// one part.
+// reference or public id, two parts do not notice. The audit of the events does. The texts are conditions on the rows
+// of one part.
 var divided = map[string]string{
 	"documents": "get_byte(uuid_send(document_id), 15) %% %d = %d",
 	"versions":  "get_byte(uuid_send(document_id), 15) %% %d = %d",

@@ -98,8 +98,8 @@ func Projections(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
 	return column(tables, func(t table) string { return t.name }), err
 }
 
-// maxParts limits the sessions of a check: they read the live tables at full speed beside the service, and the first has
-// all rows that are not divided.
+// maxParts limits the sessions of a check: they read the live tables at full speed beside the service, and the first
+// has all rows that are not divided.
 const maxParts = 8
 
 // PartsOf returns the number of sessions that share each of so many shards on a machine that does jobs at once.

@@ -95,7 +95,8 @@ func (a *app) auditDatabase(
 		d.view.Projections = d.tables
 		err = d.projections(
 			ctx, &projections.Rebuild{
-				Pool: d.pool, Program: "audit " + rand.Text(), Organization: only, Check: true, Parts: projections.PartsOf(jobs, len(d.shards)),
+				Pool: d.pool, Program: "audit " + rand.Text(), Organization: only, Check: true,
+				Parts: projections.PartsOf(jobs, len(d.shards)),
 			}, jobs,
 		)
 	}
@@ -160,8 +161,8 @@ func (d *databaseAudit) events(ctx context.Context, issuer string) (report audit
 				"(without --since) finds one that was changed, added or removed since", d.since.Events,
 		)
 		if d.otherKeys {
-			d.view.notChecked("events up to the mark by the present trusted keys: other trusted keys were pinned then, so only a " +
-				"whole audit (without --since) finds what these refuse, such as signatures by a key revoked since")
+			d.view.notChecked("events up to the mark by the present trusted keys: other trusted keys were pinned then, so " +
+				"only a whole audit (without --since) finds what these refuse, such as signatures by a key revoked since")
 		}
 		d.view.notChecked(
 			"the transparency log before the mark, but its root: tiles, checkpoints and tokens of smaller trees",

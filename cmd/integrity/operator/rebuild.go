@@ -88,7 +88,8 @@ func (a *app) rebuildCommand() *cobra.Command {
 		}
 		err = a.rebuild(
 			ctx, &projections.Rebuild{
-				Pool: pool, Program: program, Organization: *only, Only: *names, Check: *check, Parts: projections.PartsOf(*jobs, len(of)),
+				Pool: pool, Program: program, Organization: *only, Only: *names, Check: *check,
+				Parts: projections.PartsOf(*jobs, len(of)),
 			}, of, *jobs, v.json,
 		)
 		if *check {
