@@ -46,8 +46,8 @@ func applyPart(b *pgx.Batch, shard domain.Shard, events []domain.Event, of part)
 	return nil
 }
 
-// part divides the rows of a shard among count sessions: those of divided by their keys, all others are the first
-// part's. The zero part has all rows.
+// part is the share of one of count sessions in the rows of a shard. A part has the rows of the divided tables whose
+// keys lead to its number. The first part has all rows of the other tables, too. The zero part has all rows.
 type part struct{ number, count int }
 
 // divided are the tables with most of the rows of a ledger. No statement about a row of theirs depends on a row with

@@ -388,7 +388,8 @@ func TestKeysOfExports(t *testing.T) {
 	}
 }
 
-// TestManyKeys: exports with the same file share its keys. Both the number of key sets and the number of differences have a limit.
+// TestManyKeys: exports with the same file share its keys. Both the number of key sets and the number of differences have
+// a limit.
 func TestManyKeys(t *testing.T) {
 	var all []evidence.TrustedKey
 	for range 30 {
