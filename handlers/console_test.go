@@ -668,6 +668,7 @@ func TestConsoleHasOneName(t *testing.T) {
 // Requests caused by pages of other sites are counted before they are answered.
 func TestOtherSitesAreCounted(t *testing.T) {
 	s := consoleService{service: open(t, options{config: func(c *handlers.Config) { c.PublicPerMinute = 1 }})}
+	s.freshMinute()
 	for _, want := range []int{http.StatusForbidden, http.StatusTooManyRequests} {
 		s.guest().do(http.MethodPost, "/en/console/sign-in", nil, "Sec-Fetch-Site", "cross-site").says(want)
 	}

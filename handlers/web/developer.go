@@ -489,7 +489,8 @@ var notShown = regexp.MustCompile(`\A# [^\n]*\n|<!-- [^>]* -->\n`)
 
 // manual renders Markdown. Headings get ids, code can be copied, and wide tables scroll by themselves. HTML in the text
 // is left out. A link to another page of the manual becomes its address. Other links to files are left out, because
-// those files are not served. The sections are the second-level headings.
+// those files are not served. The sections are the second-level headings. A column without a heading is an error: a
+// screen reader could not name it.
 func manual(markdown []byte, address func(name string) string) (template.HTML, []link, error) {
 	markdown = notShown.ReplaceAll(markdown, nil)
 	converter := goldmark.New(goldmark.WithExtensions(extension.Table),
@@ -526,6 +527,10 @@ func manual(markdown []byte, address func(name string) string) (template.HTML, [
 		case *east.Table:
 			tables++
 			n.SetAttributeString("label", fmt.Sprintf("%s, table %d", label, tables))
+		case *east.TableCell:
+			if _, ok := n.Parent().(*east.TableHeader); ok && n.FirstChild() == nil {
+				return ast.WalkStop, fmt.Errorf("%s, table %d: a column has no heading", label, tables)
+			}
 		}
 		return ast.WalkContinue, nil
 	})
