@@ -139,7 +139,7 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	p.until(
 		`document.querySelectorAll("[name=scopes]:checked").length === 1 && /: integrity:read$/.test(document.querySelector("[data-ticked]").textContent)`,
 	)
-	p.click(`[for="company-company-1"]`)
+	p.do(chromedp.WaitVisible(chromedp.CSS(`#company-company-1:checked`))) // the only company is chosen already
 	p.click("form.fields > .actions button")
 	p.do(chromedp.WaitVisible(chromedp.CSS(".sample .copy")))
 	p.looks("console-key-made")

@@ -228,6 +228,72 @@ func TestHistoryInWords(t *testing.T) {
 	}
 }
 
+// The main words of an event say what the person did, also if its type covers several acts.
+func TestHistorySaysWhatWasDone(t *testing.T) {
+	s := openConsole(t)
+	p := s.signedIn(s.org.Email)
+	_, member := s.added("second@example.com", domain.Viewer)
+	const companies = "/en/console/companies"
+	press := func(path string, form ...string) { p.press(path, form...).says(http.StatusSeeOther) }
+	did := func(english, spanish string) {
+		t.Helper()
+		for path, words := range map[string]string{historyPage: english, strings.TrimPrefix(historyPage, "/en"): spanish} {
+			body := string(p.visit(path).says(http.StatusOK).body)
+			_, row, _ := strings.Cut(body, "<tbody>")
+			row, _, _ = strings.Cut(row, "</tr>")
+			if !strings.Contains(row, ">"+words+" <code") {
+				t.Errorf("%s is not in the newest row: %s", words, row)
+			}
+		}
+	}
+	of := membersPage + "/" + member.ID.String()
+	press(of+"/role", "role", "analyst")
+	did("Member&#39;s role changed", "Rol de un miembro cambiado")
+	press(of + "/disable")
+	did("Member disabled", "Miembro desactivado")
+	press(of+"/role", "role", "viewer")
+	did("Member&#39;s role changed", "Rol de un miembro cambiado")
+	press(of + "/enable")
+	did("Member enabled again", "Miembro activado de nuevo")
+	press(of + "/end")
+	did("Membership ended", "Miembro dado de baja")
+	p.press(membersPage, "email", "third@example.com", "role", "viewer").says(http.StatusOK)
+	invited := membersPage + "/" + s.memberCalled("third@example.com").String()
+	press(invited+"/role", "role", "analyst")
+	did("Member&#39;s role changed", "Rol de un miembro cambiado")
+	press(invited + "/end")
+	did("Invitation withdrawn", "Invitación retirada")
+	press(companies + "/company-1/close")
+	did("Company closed", "Empresa cerrada")
+	press(companies + "/company-1/open")
+	did("Company reopened", "Empresa reabierta")
+	cell := []string{"company", s.org.Company.ID.String(), "key", s.org.Key.ID.String()}
+	press(companies+"/access", append(cell, "was", "0.0")...)
+	did("Key&#39;s access to a company withdrawn", "Acceso de una clave a una empresa retirado")
+	press(companies+"/access", append(cell, "cell", "0.0")...)
+	did("Company granted to a key", "Empresa concedida a una clave")
+	reserve := []string{newRecord + "/reservation", "companyReference", "company-1", "documentReference", "a", "version", "1"}
+	press(reserve[0], reserve[1:]...)
+	did("Version reserved", "Versión reservada")
+	s.skew.Add(int64(time.Minute))
+	press(reserve[0], reserve[1:]...)
+	did("Reservation renewed", "Reserva renovada")
+	p.sendForm(webhooksPath, "url", "https://receiver.example/hook", "types", "integrity.registered").says(http.StatusOK)
+	hook := string(regexp.MustCompile(`/en/console/webhooks/whk_[0-9a-z]{26}`).Find(p.visit(webhooksPath).body))
+	press(hook+"/enabled", "enabled", "false")
+	did("Webhook destination disabled", "Destino de webhook desactivado")
+	press(hook+"/enabled", "enabled", "true")
+	did("Webhook destination enabled again", "Destino de webhook activado de nuevo")
+	press(hook, "url", "https://receiver.example/hook", "description", "x", "types", "integrity.registered")
+	did("Webhook destination changed", "Destino de webhook cambiado")
+	shown := []string{"after", "", "shown", s.org.Company.ID.String()}
+	press(hook+"/companies", append(shown, "company", s.org.Company.ID.String())...)
+	did("Webhook destination authorized for a company", "Destino de webhook autorizado para una empresa")
+	press(hook+"/companies", shown...)
+	did("Webhook authorization for a company withdrawn", "Autorización de un webhook para una empresa retirada")
+	s.Audit(t)
+}
+
 // The history is filtered by the reference of a document, whose versions are offered if there are several.
 func TestHistoryOfAReference(t *testing.T) {
 	s := openConsole(t)

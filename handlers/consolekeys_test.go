@@ -62,7 +62,7 @@ func TestConsoleKeys(t *testing.T) {
 		"companies":      {"name", "x", "scopes", "integrity:read", "companies", "unknown"},
 		"source":         {"name", "x", "scopes", "integrity:read", "source", "a b"},
 		"maxVersionStep": {"name", "x", "scopes", "integrity:read", "maxVersionStep", "0"},
-		"expiresAt":      {"name", "x", "scopes", "integrity:read", "expiresAt", "2020-01-01"},
+		"expiresAt":      {"name", "x", "scopes", "verify:read", "expiresAt", "2020-01-01"},
 	} {
 		p.sendForm(page+"/new", form...).says(http.StatusUnprocessableEntity, `id="`+field+`-error" role="alert"`)
 	}
@@ -92,6 +92,8 @@ func TestConsoleKeys(t *testing.T) {
 	}
 	s.send(http.MethodGet, integrity+"/changes?companyReference=company-1", text, nil).is(http.StatusOK)
 	own := page + "/" + id.String()
+	p.visit(own).says(http.StatusOK, "cannot be shown again. If you do not have it, rotate the key")
+	p.visit(strings.TrimPrefix(own, "/en")).says(http.StatusOK, "no se puede volver a mostrar. Si no lo tiene, renueve la clave")
 	for _, path := range []string{page, own, own + "/revoke", own + "/rotate"} {
 		if a := p.visit(path).says(http.StatusOK, "worker"); contains(a.body, text) {
 			t.Errorf("%s shows the key again", path)
@@ -152,7 +154,9 @@ func TestConsoleKeys(t *testing.T) {
 
 	p.visit(own+"/revoke").says(http.StatusOK, "401", "cannot be undone", "other")
 	p.press(own + "/revoke").leads(own + "?said=key-revoked")
-	p.visit(own+"?said=key-revoked").says(http.StatusOK, "The key was revoked")
+	if a := p.visit(own+"?said=key-revoked").says(http.StatusOK, "The key was revoked"); contains(a.body, "cannot be shown") {
+		t.Errorf("the page of a revoked key speaks of its text: %s", a.body)
+	}
 	s.send(
 		http.MethodGet, integrity+"/changes?companyReference=company-1", text, nil,
 	).refuses(http.StatusUnauthorized, domain.InvalidKey)
@@ -198,9 +202,9 @@ func TestKeysThatCannotWork(t *testing.T) {
 	const page, alone, beyond = "/en/console/keys", "This key may not use any company", "does not allow these scopes"
 	owner := s.signedIn(s.org.Email)
 	manager, admin := s.added("admin@example.com", domain.Admin)
-	made := manager.sendForm(page+"/new", "name", "worker", "scopes", "integrity:write", "scopes", "organization:admin").says(
-		http.StatusOK, alone, `href="/en/console/companies#access"`,
-	)
+	made := manager.sendForm(
+		page+"/new", "name", "worker", "scopes", "integrity:write", "scopes", "organization:admin", "withoutCompany", "on",
+	).says(http.StatusOK, alone, `href="/en/console/companies#access"`)
 	own := page + "/" + string(keyPath.FindSubmatch(made.body)[1])
 	owner.visit(page).says(http.StatusOK, "without a company")
 	if a := owner.visit(own).says(http.StatusOK, alone); contains(a.body, beyond) {
@@ -227,12 +231,54 @@ func TestKeysThatCannotWork(t *testing.T) {
 		t.Errorf("the key of an ended member can be rotated: %s", a.body)
 	}
 	owner.visit(own + "/rotate").leads(own)
-	for scopes, warned := range map[string]bool{"integrity:read": true, "verify:read": false} {
-		a := owner.sendForm(page+"/new", "name", "x", "scopes", scopes).says(http.StatusOK)
-		if contains(a.body, alone) != warned {
+	for scopes, without := range map[string][]string{"integrity:read": {"withoutCompany", "on"}, "verify:read": nil} {
+		a := owner.sendForm(page+"/new", append(without, "name", "x", "scopes", scopes)...).says(http.StatusOK)
+		if contains(a.body, alone) != (without != nil) {
 			t.Errorf("%s without a company: %s", scopes, a.body)
 		}
 	}
+}
+
+// The form of a key chooses the only company, leads to a first one, and makes no key that needs a company without one,
+// unless the person has said so.
+func TestKeyFormLeadsToACompany(t *testing.T) {
+	s := openConsole(t)
+	const page, chosen, first = "/en/console/keys/new", `value="company-1" checked`, "A company comes first"
+	p := s.signedIn(s.org.Email)
+	shown := func(has, lacks string) {
+		t.Helper()
+		if a := p.visit(page).says(http.StatusOK, has); contains(a.body, lacks) {
+			t.Errorf("the form has %q: %s", lacks, a.body)
+		}
+	}
+	refused := func(form ...string) {
+		t.Helper()
+		keys := s.count("api_keys")
+		a := p.sendForm(page, append(form, "name", "worker", "scopes", "integrity:write")...).says(
+			http.StatusUnprocessableEntity, `id="withoutCompany-error" role="alert"`, `aria-describedby="withoutCompany-error"`,
+		)
+		if s.count("api_keys") != keys || contains(a.body, chosen) != slices.Contains(form, "company-1") {
+			t.Errorf("refused with %v: %s", form, a.body)
+		}
+	}
+	shown(chosen, first)
+	refused()
+	refused("companies", "company-1", "withoutCompany", "on")
+	p.press("/en/console/companies", "reference", "second")
+	shown(`value="second"`, chosen)
+	refused()
+
+	// With no open company, the form leads to the page of companies, which leads back.
+	for _, company := range []string{"company-1", "second"} {
+		p.press("/en/console/companies/" + company + "/close")
+	}
+	shown(first, `name="companies"`)
+	p.visit(page).says(http.StatusOK, `its page leads back here. <a href="/en/console/companies">`)
+	p.visit(strings.TrimPrefix(page, "/en")).says(http.StatusOK, "Antes hace falta una empresa")
+	refused()
+	p.visit("/en/console/companies?said=company").says(http.StatusOK, `href="`+page+`"`)
+	p.sendForm(page, "name", "auditor", "scopes", "audit:read").says(http.StatusOK, "shows the key once")
+	s.Audit(t)
 }
 
 // Only owners and admins see the keys of their organization. An admin cannot rotate an owner's key and is not offered

@@ -218,7 +218,7 @@ func TestInvitingAgain(t *testing.T) {
 	owner.press(string(withdraw[1])).leads(withdrawn)
 	for path, words := range map[string]string{
 		withdrawn: "<dd>invitation withdrawn</dd>", strings.TrimPrefix(withdrawn, "/en"): "<dd>invitación retirada</dd>",
-		membersPage: "invitation withdrawn</td>", historyPage: "invitation withdrawn</span>", left: "<dd>ended</dd>",
+		membersPage: "invitation withdrawn</td>", historyPage: "<td data-label=\"Action\">Invitation withdrawn <code", left: "<dd>ended</dd>",
 	} {
 		owner.visit(path).says(http.StatusOK, words)
 	}

@@ -197,8 +197,14 @@ func TestFirstSteps(t *testing.T) {
 			}
 		}
 	}
+	for _, words := range []string{"A company is a part", "A key is a secret text", "A hash (SHA-256) is", "A webhook is a message"} {
+		if n := strings.Count(string(owner.visit("/en/console").body), words); n != 1 {
+			t.Errorf("the first page says %d times %q", n, words)
+		}
+	}
 	steps(owner, "2 of 6", "record", "webhook", "passkey", "owner")
 	steps(reader, "0 of 1", "passkey")
+	owner.visit("/en/console/records").says(http.StatusOK, "This company has no versions yet", "A hash (SHA-256) is")
 	s.registered("a", 1, "one")
 	steps(reader, "0 of 1", "passkey")
 	s.post(integrity+"/webhooks", body{"url": "https://hooks.example/"}).is(http.StatusCreated)
@@ -207,6 +213,7 @@ func TestFirstSteps(t *testing.T) {
 	steps(owner, "5 of 6", "passkey")
 	s.owner(fmt.Sprintf("UPDATE api_keys SET revoked_at = now() WHERE shard = %d", s.org.ID.Shard()))
 	steps(owner, "4 of 6", "key", "passkey")
+	owner.visit("/en/console/keys").says(http.StatusOK, "A key is a secret text", "No key works")
 	s.owner("UPDATE api_keys SET revoked_at = NULL")
 	s.newAuthenticator()
 	if page := owner.visit("/en/console"); contains(page.body, "to-do") {

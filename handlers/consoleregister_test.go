@@ -143,7 +143,8 @@ func TestConsoleTellsApartWhoHoldsAReservation(t *testing.T) {
 	taken := confirm(ben, "ben's").says(http.StatusOK, "This version is reserved", `href="`+page+`"`)
 	ben.press(declare, fieldsOfForm(t, taken, declare)...).leads("/en/console/records/" + id + "/link?said=registered")
 	ana.press(declare, fieldsOfForm(t, named, declare)...).says(
-		http.StatusConflict, `role="alert"`, "Yours is not registered", `href="/en/console/records/`+id+`"`,
+		http.StatusConflict, `role="alert"`, "<h1>This version is already registered</h1>", "Yours is not registered",
+		`href="/en/console/records/`+id+`"`,
 	)
 	ana.visit("/en/console/records/"+id+"/link").says(http.StatusOK, hash("ben's"))
 	confirm(ana, "ana's").says(http.StatusOK, `name="version" value="2"`, "Recipients of a lower version")
@@ -314,12 +315,27 @@ func TestConsoleRefusesRegistrations(t *testing.T) {
 		p.press(release).leads(newRecord + "?said=released")
 	}
 	p.visit(release).leads(page + "?said=released")
-	shown := p.visit(page).says(http.StatusOK, "The reservation was released")
+	shown := p.visit(page).says(
+		http.StatusOK, "<h1>Released reservation</h1>", `The reservation was released on <time datetime="`+s.Now().UTC().Format(time.DateOnly),
+		"renew the reservation: you get the same link", "<details class=\"card\"><summary>",
+	)
+	for _, path := range []string{page, strings.TrimPrefix(page, "/en")} {
+		a := p.visit(path).says(http.StatusOK, `/console/records/new/reservation"`)
+		for _, usable := range []string{"/code/", `id="link"`, "download="} {
+			if contains(a.body, usable) {
+				t.Errorf("%s of a released reservation offers %s: %s", path, usable, a.body)
+			}
+		}
+	}
+	p.visit(strings.TrimPrefix(page, "/en")).says(http.StatusOK, "<h1>Reserva liberada</h1>", "La reserva se liberó el <time")
+	p.press(toFile, append(fieldsOfForm(t, shown, toFile), "sha256", "x")...).says(
+		http.StatusUnprocessableEntity, "<details class=\"card\" open>", `id="sha256-error"`,
+	)
 	p.press(reserve, fieldsOfForm(t, shown, reserve)...).leads(page)
 	p.visit(page).says(http.StatusOK, "The reservation waits until")
 	s.skew.Add(int64(domain.ReservationLife + time.Hour))
 	p = s.signedIn(s.org.Email)
-	p.visit(page).says(http.StatusOK, "The reservation has expired")
+	p.visit(page).says(http.StatusOK, "<h1>Expired reservation</h1>", "The reservation has expired", "/code/qr.svg")
 	p.press(reserve, fieldsOfForm(t, p.visit(page), reserve)...).leads(page)
 	p.visit(newRecord).says(http.StatusOK, page)
 	s.post(integrity+"/reservations", version("waits", 1)).is(http.StatusOK)

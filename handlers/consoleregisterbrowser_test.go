@@ -163,6 +163,19 @@ func TestBackFromAnswersOfForms(t *testing.T) {
 		p.on("security")
 		back(chromedp.CSS(`main:not([data-answers])[data-page="` + page + `"]`))
 	}
+	// A key's text is not: the page of the key says so, and what to do.
+	p.open("/en/console/keys/new")
+	p.do(chromedp.SendKeys(chromedp.CSS("#name"), "worker"))
+	eval[bool](p, `document.querySelector('[data-ticks="integrity:write"]').click() === undefined`)
+	p.click("form.fields > .actions button")
+	p.on("key-made")
+	p.click(`nav.side a[href$="/security"]`)
+	p.on("security")
+	back(`main[data-page="key"]`)
+	if text := eval[string](p, `document.querySelector("main").innerText`); !strings.Contains(text, "cannot be shown again") ||
+		!strings.Contains(text, "rotate the key") {
+		t.Errorf("after Back, the page of a new key: %s", text)
+	}
 	// The declaration is there again with the name of its file until it is registered; then Back leads to its link.
 	p.open("/en/console/records/new/file")
 	p.do(chromedp.SendKeys(chromedp.CSS("#document"), "d-1"))

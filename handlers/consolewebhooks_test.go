@@ -31,7 +31,7 @@ func TestConsoleWebhooks(t *testing.T) {
 	must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Analyst})
 	p, analyst := s.signedIn(s.org.Email), s.signedIn("ana@example.com")
 	second := s.Company(t, s.org, "company-2")
-	p.visit(webhooksPath).says(http.StatusOK, "There is no destination")
+	p.visit(webhooksPath).says(http.StatusOK, "A webhook is a message", "There is no destination")
 	p.visit(webhooksPath+"/new").says(http.StatusOK, "company-1", "company-2", "integrity.registered", "An https URL that")
 	reach := *s
 	for words, policy := range map[string]webhooks.EgressPolicy{
@@ -74,7 +74,7 @@ func TestConsoleWebhooks(t *testing.T) {
 	page := webhooksPath + "/" + id
 	p.visit(webhooksPath).says(http.StatusOK, "https://receiver.example/hook", "billing", "active")
 	if shown := p.visit(page).says(
-		http.StatusOK, "billing", "There are no deliveries", "company-2",
+		http.StatusOK, "billing", "There are no deliveries", "company-2", "cannot be shown again. If you do not have it, rotate it.",
 	); contains(shown.body, secret) || strings.Contains(s.log.String(), secret) {
 		t.Error("a secret is shown a second time")
 	}

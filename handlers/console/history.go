@@ -272,13 +272,7 @@ func (s historyPages) happened(ctx context.Context, c *edge.Call, events []query
 	if err != nil {
 		return nil, err
 	}
-	var ended []domain.MemberID
-	for _, e := range events {
-		if id, err := domain.ParseID[domain.MemberID](e.Subject); err == nil && e.Action == domain.MemberChanged {
-			ended = append(ended, id)
-		}
-	}
-	withdrawn, err := s.withdrawn(ctx, c, ended...)
+	before, err := s.Store.StatusesBefore(ctx, c.Session.Organization, events)
 	if err != nil {
 		return nil, err
 	}
@@ -292,16 +286,34 @@ func (s historyPages) happened(ctx context.Context, c *edge.Call, events []query
 		if e.Reason != nil {
 			h.Reason = *e.Reason
 		}
-		if strings.HasPrefix(h.Action, "member.") {
-			details, _ := e.Details()
-			_ = json.Unmarshal(details, &h.Change) // other members than these are left out
-			h.Withdrawn = withdrawn[h.Target] && h.Change.Status != nil && *h.Change.Status == string(domain.MemberEnded)
-		}
+		details, _ := e.Details()
+		_ = json.Unmarshal(details, &h.Change) // other members than these are left out
+		h.Outcome = outcomeOf(h.Change, before[e.Sequence])
 		if v, ok := versions[e.Subject]; ok {
 			h.TargetName, h.TargetVersion = v.DocumentReference, v.Version
 		}
 		return h
 	}), err
+}
+
+// outcomeOf returns the name of what an event did among the texts of its type. before is the earlier status of a member
+// or a destination, and otherwise empty.
+func outcomeOf(change web.Change, before string) string {
+	switch is := change.Status; {
+	case is == nil:
+	case before == *is:
+		return "same"
+	case before == string(domain.MemberInvited):
+		return "withdrawn"
+	default:
+		return *is
+	}
+	for _, is := range []*bool{change.Enabled, change.Renewed} {
+		if is != nil {
+			return strconv.FormatBool(*is)
+		}
+	}
+	return ""
 }
 
 // named returns the names of companies, documents, keys, members and domains among the targets and actors of events, by

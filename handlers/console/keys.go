@@ -141,11 +141,17 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
+// needCompany reports whether one of the scopes allows nothing without a company.
+func needCompany(scopes []domain.Scope) bool {
+	return slices.ContainsFunc(scopes, func(s domain.Scope) bool {
+		return s == domain.IntegrityRead || s == domain.IntegrityWrite || s == domain.IntegrityRevoke
+	})
+}
+
 // warningsOf returns what keeps a working key from what its scopes promise.
 func warningsOf(k query.GrantedKey, role domain.Role) (w web.KeyWarnings) {
-	ofCompanies := []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite, domain.IntegrityRevoke}
+	w.NoCompany = len(k.Companies) == 0 && needCompany(k.Scopes)
 	for _, scope := range k.Scopes {
-		w.NoCompany = w.NoCompany || len(k.Companies) == 0 && slices.Contains(ofCompanies, scope)
 		if !role.Allows(scope) {
 			w.Beyond = append(w.Beyond, scope)
 		}
@@ -198,7 +204,7 @@ func (s keyPages) newKeyPage(r *http.Request) (any, error) {
 }
 
 // newKey returns the form of a key with its choices: the scopes of the person's role, and companies that accept
-// versions.
+// versions. A single company is chosen already.
 func (s keyPages) newKey(r *http.Request) (web.NewKey, error) {
 	c := edge.CallOf(r)
 	companies, more, err := s.Store.Companies(
@@ -208,6 +214,9 @@ func (s keyPages) newKey(r *http.Request) (web.NewKey, error) {
 		Console: s.frameOf(r, "key-new"), MoreCompanies: more, MaxName: domain.MaxKeyName, MaxStep: domain.MaxVersion,
 		Companies: wire.Each(companies, func(c domain.Company) web.Choosable { return web.Choosable{Name: c.Reference} }),
 		Least:     day(c.Start), Most: lastDay(c.Start.Add(domain.MaxKeyLifetime)),
+	}
+	if len(companies) == 1 && !more {
+		shown.Companies[0].Chosen = true
 	}
 	for _, g := range scopeGroups() {
 		group := web.ScopeGroup{Name: g.name}
@@ -259,12 +268,22 @@ func keyFields(r *http.Request) *strictjson.Object {
 	return strictjson.Fields(f)
 }
 
+// readFormKey reads a key as the API does, but a key whose scopes need a company is refused without one unless the
+// person has ticked that it has none yet.
+func readFormKey(o *strictjson.Object) domain.CreateKey {
+	k, without := action.ReadNewKey(o), o.Bool("withoutCompany", strictjson.Optional)
+	if without == (len(k.Companies) > 0) && (without || needCompany(k.Scopes)) {
+		o.Problem("withoutCompany", strictjson.CodeRequired, "the field is required")
+	}
+	return k
+}
+
 // createKeyByForm creates a key for the person. Only this page shows its text.
 func (s keyPages) createKeyByForm(r *http.Request) (any, error) {
 	if err := s.recentlyProved(r); err != nil {
 		return nil, err
 	}
-	made, err := edge.Submit(r, keyFields(r), action.ReadNewKey, s.MakeKey)
+	made, err := edge.Submit(r, keyFields(r), readFormKey, s.MakeKey)
 	if err == nil {
 		return s.showMade(r, web.MadeKey{KeyName: web.KeyName{Name: textOf(edge.Form(r), "name")}}, made)
 	}
@@ -278,7 +297,7 @@ func (s keyPages) createKeyByForm(r *http.Request) (any, error) {
 	}
 	f := edge.Form(r)
 	shown.Wrong, shown.Name, shown.Source, shown.Networks = wrong, f.Get("name"), f.Get("source"), f.Get("networks")
-	shown.Step, shown.Ends = f.Get("maxVersionStep"), f.Get("expiresAt")
+	shown.Step, shown.Ends, shown.WithoutCompany = f.Get("maxVersionStep"), f.Get("expiresAt"), f.Has("withoutCompany")
 	for _, group := range shown.Scopes {
 		for i, scope := range group.Scopes {
 			group.Scopes[i].Chosen = slices.Contains(f["scopes"], scope.Name)

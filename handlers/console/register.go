@@ -373,7 +373,11 @@ func (s registerPages) showReservation(
 	if reserved.Status == domain.ReservationFinalized && refused == nil {
 		return known(r, id), nil
 	}
-	form.Console = s.frameOf(r, "reservation")
+	name := "reservation"
+	if reserved.Status != domain.ReservationPending {
+		name += "-" + string(reserved.Status)
+	}
+	form.Console = s.frameOf(r, name)
 	form.Path = web.ConsoleRoot + "/records/" + id + "/file"
 	form.Typed.Company, form.Typed.Source = reserved.CompanyReference, reserved.Source
 	form.Typed.Document, form.Typed.Version = reserved.DocumentReference, strconv.Itoa(int(reserved.Version))

@@ -125,6 +125,24 @@ func TestCatalogueIsUsed(t *testing.T) {
 	}
 }
 
+// The page that verifies offline says the limits of each kind, and what both share about the operator, once.
+func TestVerifyPageSaysTheOperatorOnce(t *testing.T) {
+	site, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []evidence.Language{evidence.Spanish, evidence.English} {
+		page, err := site.Verify(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		points := evidence.Limits(l, "")
+		if n := strings.Count(string(page), points[len(points)-1]); n != 1 {
+			t.Errorf("%s: %d times", l, n)
+		}
+	}
+}
+
 // renderReference renders the pages for developers with the published documents.
 func renderReference(t *testing.T) (map[string][]byte, Developers) {
 	t.Helper()

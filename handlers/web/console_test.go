@@ -14,7 +14,8 @@ func TestEventsHaveWords(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, l := range []evidence.Language{evidence.Spanish, evidence.English} {
-		words := loaded[l][Record].words["Console"].(map[string]any)["HistoryPage"].(map[string]any)["Events"].(map[string]any)
+		page := loaded[l][Record].words["Console"].(map[string]any)["HistoryPage"].(map[string]any)
+		words := page["Events"].(map[string]any)
 		seen := map[any]domain.EventType{}
 		for _, event := range domain.EventTypes() {
 			word := words[string(event)]
@@ -25,6 +26,14 @@ func TestEventsHaveWords(t *testing.T) {
 		}
 		if len(words) != len(seen) {
 			t.Errorf("%s: %d words for %d types", l, len(words), len(seen))
+		}
+		for event, outcomes := range page["Done"].(map[string]any) {
+			for outcome, word := range outcomes.(map[string]any) {
+				if other, twice := seen[word]; words[event] == nil || twice {
+					t.Errorf("%s: %s %s is called %v, as %s", l, event, outcome, word, other)
+				}
+				seen[word] = domain.EventType(event)
+			}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"time"
 
 	"integrityledger/domain"
@@ -29,16 +30,29 @@ type Happened struct {
 	Target, TargetName string // an id, and what people call it, which may be empty
 	TargetVersion      int32  // of a record
 	Actor, ActorName   string
-	Gone               bool                           // the target is deleted
-	Reason             string                         // of a revocation; may be empty
-	Change             struct{ Role, Status *string } // of a member, after the event
-	Withdrawn          bool                           // the change withdrew an invitation
+	Gone               bool   // the target is deleted
+	Reason             string // of a revocation; may be empty
+	Change             Change
+	Outcome            string // what the event did, among the texts of its type; may be empty
 	Sequence           int64
+}
+
+// Change is how an event left its target, as far as the event says it.
+type Change struct {
+	Role, Status     *string
+	Enabled, Renewed *bool
 }
 
 type historyFrame struct {
 	consoleFrame
 	History
+}
+
+// Did returns what an event did in words: those of its outcome, or of its type.
+func (f historyFrame) Did(e Happened) any {
+	words := f.C["HistoryPage"].(map[string]any)
+	outcomes, _ := words["Done"].(map[string]any)[e.Action].(map[string]any)
+	return cmp.Or(outcomes[e.Outcome], words["Events"].(map[string]any)[e.Action])
 }
 
 // TargetPage returns the page of an event's target. A public id names a record once it is registered. A deleted

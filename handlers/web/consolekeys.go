@@ -99,10 +99,21 @@ type NewKey struct {
 	Scopes                             []ScopeGroup
 	Companies                          []Choosable
 	MoreCompanies                      bool // there are more companies than the form lists
+	WithoutCompany                     bool // the person wants a key that may use no company yet
 	MaxName, MaxStep                   int
 	Least, Most                        string // first and last date for its end
 	Name, Source, Networks, Step, Ends string
 	Wrong                              map[string]bool
+}
+
+// WrongCompanies returns the field of the companies that is wrong, which its error is named after.
+func (k NewKey) WrongCompanies() string {
+	for _, name := range []string{"companies", "withoutCompany"} {
+		if k.Wrong[name] {
+			return name
+		}
+	}
+	return ""
 }
 
 // Limited reports whether a field in the folded part has input or a problem.

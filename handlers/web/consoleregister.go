@@ -16,8 +16,8 @@ type Waiting struct {
 	PublicID, Company, Source, Document string
 	Version                             int32
 	Status                              string
-	ExpiresAt                           time.Time
-	Link                                string // of the public page
+	ExpiresAt                           time.Time // or the time of its release
+	Link                                string    // of the public page
 }
 
 // ChooseWay is the first page for registering a file by hand.

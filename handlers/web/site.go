@@ -238,7 +238,7 @@ type section struct {
 }
 
 // limits is the fixed text on the limits of the evidence. Short says the most important points in plain words, and the
-// page folds Points. Operator, the last point, is always shown.
+// page folds Points. Operator, the last point, is always shown unless it is empty.
 type limits struct {
 	section
 	T        map[string]any
@@ -456,6 +456,8 @@ func (s *Site) Verify(language evidence.Language) ([]byte, error) {
 	f.Indexed, f.Script = true, "verify.js"
 	f.publish(t.Verify.Lead)
 	f.stay(language)
+	ofRecords := s.limits(Record, language)
+	ofRecords.Operator = "" // the page says it once, with the limits of certificates
 	return s.render("verify.html", struct {
 		frame
 		MaxFile int
@@ -463,7 +465,7 @@ func (s *Site) Verify(language evidence.Language) ([]byte, error) {
 		Words   []Point
 		Limits  []limits // of records and certificates
 	}{f, MaxFile, t.Verify.rows(), t.Verify.words(), []limits{
-		s.limits(Record, language), s.limits(Certificate, language),
+		ofRecords, s.limits(Certificate, language),
 	}})
 }
 

@@ -269,6 +269,53 @@ func (s HistoryReader) Inviters(
 	)
 }
 
+var setBefore = cluster.SQL(`SELECT n.sequence, e.type, e.data FROM unnest($3::bigint[], $4::text[]) AS n(sequence, subject)
+	JOIN LATERAL (SELECT type, data FROM {events} WHERE shard = $1 AND organization_id = $2 AND type <> 'integrity.registered'
+		AND subject = n.subject AND type = ANY($5) AND sequence < n.sequence ORDER BY sequence DESC LIMIT 1) e ON true`)
+
+// StatusesBefore reads the statuses that members and webhook destinations had before changes to them, by the sequences
+// of the changes. Other events are left out.
+func (s HistoryReader) StatusesBefore(
+	ctx context.Context, o domain.OrganizationID, events []AuditEvent,
+) (map[int64]string, error) {
+	var sequences []int64
+	var subjects []string
+	for _, e := range events {
+		if e.Action == domain.MemberChanged || e.Action == domain.WebhookUpdated {
+			sequences, subjects = append(sequences, e.Sequence), append(subjects, e.Subject)
+		}
+	}
+	statuses := map[int64]string{}
+	if len(sequences) == 0 {
+		return statuses, nil
+	}
+	_, err := statement.All(ctx, s.Pool, "read statuses before changes", func(row pgx.CollectableRow) (int64, error) {
+		var sequence int64
+		var set domain.EventType
+		var data []byte
+		if err := row.Scan(&sequence, &set, &data); err != nil {
+			return 0, err
+		}
+		var body struct{ Status string }
+		err := json.Unmarshal(data, &body)
+		switch {
+		case body.Status != "":
+		case set == domain.InvitationMade:
+			body.Status = string(domain.MemberInvited)
+		case set == domain.WebhookAutoDisabled:
+			body.Status = string(domain.WebhookDisabled)
+		default:
+			body.Status = string(domain.MemberActive) // also of a destination
+		}
+		statuses[sequence] = body.Status
+		return sequence, err
+	}, setBefore, o.Shard(), o, sequences, subjects, []domain.EventType{
+		domain.MemberAdded, domain.InvitationMade, domain.MemberJoined, domain.MemberChanged,
+		domain.WebhookCreated, domain.WebhookUpdated, domain.WebhookAutoDisabled,
+	})
+	return statuses, err
+}
+
 // eventsOfKeys reads the events that a rotation of a key makes, the newest ones.
 var eventsOfKeys = cluster.SQL(`SELECT subject, type, request_id, occurred_at FROM {events}
 	WHERE shard = $1 AND organization_id = $2 AND type <> 'integrity.registered' AND type = ANY($3)
