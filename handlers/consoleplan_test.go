@@ -197,7 +197,9 @@ func TestFirstSteps(t *testing.T) {
 			}
 		}
 	}
-	for _, words := range []string{"A company is a part", "A key is a secret text", "A hash (SHA-256) is", "A webhook is a message"} {
+	for _, words := range []string{
+		"A company is a part", "A key is a secret text", "A hash (SHA-256) is", "A webhook is a message",
+	} {
 		if n := strings.Count(string(owner.visit("/en/console").body), words); n != 1 {
 			t.Errorf("the first page says %d times %q", n, words)
 		}
