@@ -29,7 +29,7 @@ func TestStatementsAreAimed(t *testing.T) {
 		"certificate_of_one": findCertificateOfVersion, "certificate": storedCertificate, "analysis": findAnalysis,
 		"claim": claimKey, "answer": findAnswer, "release": releaseKey, "forget": forgetAnswers,
 		"sources": sourcesOf, "referenced": referenced, "record": findRecords, "lookup": lookRecordsUp, "webhooks": findWebhooks,
-		"versions_named": versionsNamed, "events_of_keys": eventsOfKeys,
+		"versions_named": versionsNamed, "events_of_keys": eventsOfKeys, "set_before": setBefore,
 		"authorized_companies": findAuthorized, "deliveries": findDeliveries, "missing": cluster.SQL(missed),
 		"authorized": findAuthorization,
 		"access":     authenticateKeys, "linked": authenticateLinks, "count_minute": countMinute,

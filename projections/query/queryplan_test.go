@@ -158,6 +158,7 @@ func TestHistoryLooksUpKeys(t *testing.T) {
 		"author_action":  {byActors(auditOfAction), "events_action"},
 		"first_actor":    {firstActor, "events_target"},
 		"last_actor":     {lastActor, "events_target"},
+		"set_before":     {setBefore, "events_target"},
 		"sequence_at":    {sequenceAt, "events_shard_organization_id_sequence_key"},
 		"all_before":     {allBefore, "events_shard_organization_id_sequence_key"},
 		"as_of":          {loadAsOf, "events_target"},
