@@ -327,6 +327,12 @@ func TestConsoleRefusesRegistrations(t *testing.T) {
 			}
 		}
 	}
+	link := url.QueryEscape(baseURL + "/integrity/" + strings.Split(page, "/")[4])
+	if a := p.visit("/en/console/records?find="+link).says(http.StatusOK, `Released reservation: <a href="`+page); contains(
+		a.body, "waits for its file",
+	) {
+		t.Errorf("a released reservation is found as a pending one: %s", a.body)
+	}
 	p.visit(strings.TrimPrefix(page, "/en")).says(http.StatusOK, "<h1>Reserva liberada</h1>", "La reserva se liberó el <time")
 	p.press(toFile, append(fieldsOfForm(t, shown, toFile), "sha256", "x")...).says(
 		http.StatusUnprocessableEntity, "<details class=\"card\" open>", `id="sha256-error"`,

@@ -48,7 +48,7 @@ type historyFrame struct {
 	History
 }
 
-// Did returns what an event did in words: those of its outcome, or of its type.
+// Did returns what an event did, in the words for its outcome or else for its type.
 func (f historyFrame) Did(e Happened) any {
 	words := f.C["HistoryPage"].(map[string]any)
 	outcomes, _ := words["Done"].(map[string]any)[e.Action].(map[string]any)
