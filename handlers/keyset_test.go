@@ -134,7 +134,7 @@ func TestKeySet(t *testing.T) {
 		`ALTER TABLE events DISABLE TRIGGER ALL`,
 		`UPDATE events SET data = convert_to(replace(convert_from(data, 'UTF8'), '"issuer":"', '"issuer":"x'), 'UTF8') WHERE type = 'keys.published'`,
 	)
-	s.public(logKeys).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	s.public(logKeys).refuses(http.StatusInternalServerError, domain.Internal)
 	s.trustSays("en", "The published keys do not agree with the transparency log")
 	s.trustSays("es", "Las claves publicadas no concuerdan con el registro de transparencia")
 	differs := func(v wire.Independence) bool {
@@ -144,6 +144,9 @@ func TestKeySet(t *testing.T) {
 	s.owner(`UPDATE events SET data = 'x' WHERE type = 'keys.published'`)
 	time.Sleep(1100 * time.Millisecond) // the service reads the log again
 	s.independence("the keys are damaged", differs)
+	if a := s.public(logKeys); !strings.Contains(a.refuses(http.StatusInternalServerError, domain.Internal).Detail, "does not agree with the transparency log") {
+		t.Errorf("damaged keys: %s", a.body)
+	}
 }
 
 // trustSays waits until the page of trust says something: the service reads the log again each second.

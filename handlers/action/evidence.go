@@ -16,6 +16,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/handlers/edge"
 	"integrityledger/handlers/wire"
@@ -320,6 +321,15 @@ func logFailure(err error) error {
 			domain.InvalidState,
 			"The registration is not in the published tree of the transparency log yet; that takes a few seconds. Ask again "+
 				"later.",
+		)
+	case errors.Is(err, history.ErrDamaged), errors.Is(err, transparency.ErrChanged):
+		return fmt.Errorf(
+			"transparency log: %w: %w",
+			domain.Refuse(
+				domain.Internal,
+				"The stored event does not agree with the transparency log: one of the two was changed. Sending the request "+
+					"again does not help; report this to the operator.",
+			), err,
 		)
 	case err != nil:
 		return fmt.Errorf(
