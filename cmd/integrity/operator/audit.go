@@ -390,7 +390,11 @@ func (v *auditView) text() say.Phrase {
 		b.Sayf("and %d more findings\n", more)
 	}
 	if e := v.Exports; e != nil {
-		b.Sayf("exports: %d in %s, from %s to %s; tokens: %d\n", e.Exports, e.Place, e.First, e.Last, e.Tokens)
+		if e.First != nil {
+			b.Sayf("exports: %d in %s, from %s to %s; tokens: %d\n", e.Exports, e.Place, *e.First, *e.Last, e.Tokens)
+		} else {
+			b.Sayf("exports: %d in %s; tokens: %d\n", e.Exports, e.Place, e.Tokens)
+		}
 		for _, note := range e.Notes {
 			b.Sayf("- %s\n", visible{note})
 		}

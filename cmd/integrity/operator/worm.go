@@ -169,8 +169,8 @@ func sameLog(ctx context.Context, log *transparency.Reader, h worm.Head) error {
 type exportsView struct {
 	Place    string         `json:"place"`
 	Exports  int            `json:"exports"`
-	First    string         `json:"first"`
-	Last     string         `json:"last"`
+	First    *string        `json:"first"` // null if no export of the past was read
+	Last     *string        `json:"last"`
 	TreeSize int64          `json:"treeSize"` // of the last
 	Tokens   int            `json:"tokens"`   // that verify
 	Notes    []say.Sentence `json:"notes"`
@@ -212,8 +212,11 @@ func ledgerKeys(ctx context.Context, l *ledger.Opened) (worm.Keys, error) {
 // exports adds what the exports prove by themselves.
 func (v *auditView) exports(r *worm.Report) {
 	v.Exports = &exportsView{
-		r.Place, r.Exports, cli.TimeText(r.First), cli.TimeText(r.Last), r.TreeSize, r.Tokens,
-		append([]say.Sentence{}, r.Notes...),
+		Place: r.Place, Exports: r.Exports, TreeSize: r.TreeSize, Tokens: r.Tokens,
+		Notes: append([]say.Sentence{}, r.Notes...),
+	}
+	if !r.First.IsZero() {
+		v.Exports.First, v.Exports.Last = new(cli.TimeText(r.First)), new(cli.TimeText(r.Last))
 	}
 	for _, f := range r.Findings {
 		v.found(f)

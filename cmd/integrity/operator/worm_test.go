@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,7 +25,9 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/integritytest"
 	"integrityledger/cmd/integrity/internal/blobs"
+	"integrityledger/cmd/integrity/internal/worm"
 	"integrityledger/domain"
+	"integrityledger/domain/audit"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
 	"integrityledger/eventstore/bundle"
@@ -361,6 +364,34 @@ func refusing(t *testing.T, address, ending string) string {
 	}))
 	t.Cleanup(s.Close)
 	return strings.TrimPrefix(s.URL, "http://")
+}
+
+// TestFloodedExports: an audit against a bucket of too many objects prints its whole result, and the answer is negative.
+func TestFloodedExports(t *testing.T) {
+	view := auditView{Source: "database", Scope: wholeScope, Events: 7}
+	view.exports(&worm.Report{
+		Place: "s3://exports", Findings: []audit.Finding{{
+			Check: audit.CheckExport, Place: "s3://exports", Expected: say.Sentencef("at most %d exports and %d objects", 1, 2),
+			Found: say.Sentencef("more"),
+		}},
+		NotChecked: []say.Sentence{say.Sentencef("whether the history was rewritten: no export of the past was read")},
+	})
+	var out bytes.Buffer
+	a := &app{&cli.App{Out: &out, Errs: io.Discard, Now: time.Now}}
+	if err := a.printAudit(view, false); !errors.Is(err, cli.NegativeError("")) {
+		t.Errorf("the audit ends with %v", err)
+	}
+	for _, want := range []string{
+		"FINDING export: s3://exports: expected at most 1 exports and 2 objects, found more\n", "exports: 0 in s3://exports; tokens: 0\n",
+		"7 events in ", "- whether the history was rewritten: no export of the past was read\n", "verdict: NOT proven, 1 findings",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing: %s", want, &out)
+		}
+	}
+	if text := must1(json.Marshal(view)); !bytes.Contains(text, []byte(`"first":null,"last":null`)) {
+		t.Errorf("%s", text)
+	}
 }
 
 // TestLedgerKeys: an audit says why the ledger has no keys to compare exports with.

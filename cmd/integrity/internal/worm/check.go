@@ -45,13 +45,19 @@ type Keys struct {
 }
 
 // Check reads all exports of a log and checks each by itself and against the one before: digests, the issuer, the log's
-// signatures, the tokens, and that no key and no revocation has changed or vanished.
+// signatures, the tokens, and that no key and no revocation has changed or vanished. If the bucket has
+// more exports or objects than Check reads, that is a finding and no error: a writer of the bucket must not be able to
+// end an audit.
 func Check(ctx context.Context, b *blobs.Locked, q Question) (*Report, error) {
-	l, err := List(ctx, b, "")
+	return check(ctx, b, q, limits{maxExports, maxVersions})
+}
+
+func check(ctx context.Context, b *blobs.Locked, q Question, most limits) (*Report, error) {
+	l, err := most.list(ctx, b, "")
 	if err != nil {
 		return nil, err
 	}
-	if len(l.Complete()) == 0 {
+	if len(l.Complete()) == 0 && l.Cut == "" {
 		return nil, say.Errorf("%s: %w", b.Name, ErrEmpty)
 	}
 	bounded, cancel := context.WithTimeout(ctx, l.ReadingTime())
@@ -68,24 +74,36 @@ func Check(ctx context.Context, b *blobs.Locked, q Question) (*Report, error) {
 		return nil, err
 	}
 	r := &Report{Place: b.Name}
+	if l.Cut != "" {
+		r.Findings = append(r.Findings, audit.Finding{
+			Check: audit.CheckExport, Place: b.Name,
+			Expected: say.Sentencef("at most %d exports and %d objects", most.exports, most.versions),
+			Found: say.Sentencef(
+				"more: from %q on, nothing was read. Find out who wrote so many, or give the prefix that only exports have", l.Cut,
+			),
+		})
+		r.NotChecked = append(r.NotChecked, say.Sentencef("the exports from %q on: there are too many objects before", l.Cut))
+	}
 	if l.Others > 0 {
 		r.Sayf(
 			"objects that belong to no export were not read: %d. The first ones: %s", l.Others, strings.Join(l.Foreign, ", "),
 		)
 	}
 	r.locks(read)
-	r.order(read, q.Now)
+	r.order(read, q.Now, l.Cut == "")
 	r.chain(read)
 	if err := r.keys(bounded, read, q); err != nil {
 		return nil, err
 	}
 	r.vouching(read, q.Trusted)
+	var broken []say.Sentence
 	for _, e := range read {
 		r.Findings, r.Heads, r.Tokens = append(r.Findings, e.findings...), append(r.Heads, e.heads...), r.Tokens+e.tokens
 		if !e.Complete() {
-			r.Sayf("the export %s was broken off: it has no manifest", e.Name)
+			broken = append(broken, say.Sentencef("the export %s was broken off: it has no manifest", e.Name))
 		}
 	}
+	r.note(broken)
 	return r, nil
 }
 
@@ -194,10 +212,7 @@ func (e *reading) read(ctx context.Context) error {
 		return err
 	}
 	if ok {
-		set, err := e.sets.parse(keys)
-		if err != nil {
-			return err
-		}
+		set := e.sets.parse(keys)
 		if e.keys = set; set.wrong != nil {
 			e.keys = nil
 			e.found(

@@ -27,20 +27,22 @@ type sets struct {
 	bytes int
 }
 
-// parse parses a file unless it is known. It returns an error only if there are too many files.
-func (s *sets) parse(file []byte) (*keySet, error) {
+// parse parses a file unless it is known. If there are too many files, the later ones are wrong: a writer of the bucket
+// must not be able to end an audit.
+func (s *sets) parse(file []byte) *keySet {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sum := sha256Of(file)
 	if set := s.known[sum]; set != nil {
-		return set, nil
+		return set
 	}
-	if s.bytes += len(file); len(s.known) == maxSets || s.bytes > maxSetBytes {
-		return nil, say.Errorf(
+	if len(s.known) == maxSets || s.bytes+len(file) > maxSetBytes {
+		return &keySet{wrong: say.Errorf(
 			"the exports contain more than %d different trusted-keys files, or files of more than %d bytes in total", maxSets,
 			maxSetBytes,
-		)
+		)}
 	}
+	s.bytes += len(file)
 	set := &keySet{}
 	if trusted, err := evidence.ParseTrustedKeys(file); err == nil {
 		set = newKeySet(trusted)
@@ -51,7 +53,7 @@ func (s *sets) parse(file []byte) (*keySet, error) {
 		s.known = map[string]*keySet{}
 	}
 	s.known[sum] = set
-	return set, nil
+	return set
 }
 
 // step is a set of keys in the order of time.

@@ -3,6 +3,7 @@ package worm
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -29,9 +30,12 @@ type Listing struct {
 	Exports []*Export // by name
 	Foreign []string  // the first names that no export has
 	Others  int       // the number of all such names
+	Cut     string    // the object at which a limit ended the list, without its export; empty if the list is whole
 }
 
-// Limits of a listing, well above what an export a day writes in a hundred years.
+// limits are those of a listing, well above what an export a day writes in a hundred years.
+type limits struct{ exports, versions int }
+
 const (
 	maxVersions = 1_000_000
 	maxExports  = 40_000
@@ -81,25 +85,36 @@ func (l Listing) ReadingTime() time.Duration {
 	return readingTime + time.Duration(len(l.Exports))*exportTime
 }
 
-// List lists the exports whose names come after a name.
-func List(ctx context.Context, b *blobs.Locked, after string) (l Listing, err error) {
+// List lists the exports whose names come after a name. It is an error if there are more than a limit allows.
+func List(ctx context.Context, b *blobs.Locked, after string) (Listing, error) {
+	l, err := limits{maxExports, maxVersions}.list(ctx, b, after)
+	if err == nil && l.Cut != "" {
+		err = say.Errorf(
+			"%s contains more than %d exports, or %d objects: give the prefix that the exports have. The last object that "+
+				"was listed: %q", b.Name, maxExports, maxVersions, l.Cut,
+		)
+	}
+	return l, err
+}
+
+func (most limits) list(ctx context.Context, b *blobs.Locked, after string) (l Listing, err error) {
 	n, known := 0, map[string]*Export{}
 	err = b.Versions(ctx, after, func(v blobs.Version) error {
-		if n++; n > maxVersions || len(l.Exports) > maxExports {
-			return say.Errorf(
-				"%s contains more than %d exports, or %d objects: give the prefix that the exports have. The last object that "+
-					"was listed: %q", b.Name, maxExports, maxVersions, v.Name,
-			)
-		}
 		folder, file, _ := strings.Cut(v.Name, "/")
 		at, size, ok := parseName(folder)
-		if !ok || !exported(file) {
+		ok = ok && exported(file)
+		e := known[folder]
+		if n++; n > most.versions || ok && e == nil && len(l.Exports) == most.exports {
+			// The other files of this export are not known.
+			l.Cut, l.Exports = v.Name, slices.DeleteFunc(l.Exports, func(one *Export) bool { return one == e })
+			return io.EOF
+		}
+		if !ok {
 			if l.Others++; len(l.Foreign) < maxForeign {
 				l.Foreign = append(l.Foreign, v.Name)
 			}
 			return nil
 		}
-		e := known[folder]
 		if e == nil {
 			e = &Export{Name: folder, At: at, Size: size, files: map[string]*versions{}}
 			known[folder], l.Exports = e, append(l.Exports, e)
@@ -110,6 +125,9 @@ func List(ctx context.Context, b *blobs.Locked, after string) (l Listing, err er
 		e.files[file].add(v)
 		return nil
 	})
+	if l.Cut != "" {
+		err = nil
+	}
 	slices.SortFunc(l.Exports, func(a, b *Export) int { return strings.Compare(a.Name, b.Name) })
 	return l, err
 }

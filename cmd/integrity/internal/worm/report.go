@@ -37,10 +37,19 @@ func (r *Report) Sayf(format string, args ...any) {
 	r.Notes = append(r.Notes, say.Sentencef(format, args...))
 }
 
+// note adds notes of one kind, of which a writer of the bucket can cause any number.
+func (r *Report) note(list []say.Sentence) {
+	if more := len(list) - maxListed; more > 0 {
+		list = append(list[:maxListed], say.Sentencef("exports of which the same is true: %d more", more))
+	}
+	r.Notes = append(r.Notes, list...)
+}
+
 // locks reports how far the storage itself protects the exports.
 func (r *Report) locks(read []*reading) {
 	var unlocked, governed int
 	var first string
+	var deleted []say.Sentence
 	for _, e := range read {
 		if e.unlocked > 0 {
 			unlocked++
@@ -52,9 +61,12 @@ func (r *Report) locks(read []*reading) {
 			governed++
 		}
 		if e.deleted {
-			r.Sayf("objects of the export %s were deleted later; their locked versions were read", e.Name)
+			deleted = append(deleted, say.Sentencef(
+				"objects of the export %s were deleted later; their locked versions were read", e.Name,
+			))
 		}
 	}
+	r.note(deleted)
 	if unlocked > 0 {
 		r.Sayf(
 			"exports that are not locked, or no longer, or whose lock these credentials may not read (s3:GetObjectRetention): "+
@@ -68,12 +80,13 @@ func (r *Report) locks(read []*reading) {
 	}
 }
 
-// order reports days without an export, and exports that do not continue the one before.
-func (r *Report) order(read []*reading, now time.Time) {
+// order reports days without an export, and exports that do not continue the one before. whole is false if a limit
+// ended the list: then the days after the last export are not known.
+func (r *Report) order(read []*reading, now time.Time, whole bool) {
 	var before *reading
 	var missing, dated int
 	var otherwise string
-	gaps := []say.Sentence{}
+	gaps, future := []say.Sentence{}, []say.Sentence{}
 	missed := func(until time.Time) {
 		from, to := before.At.Truncate(24*time.Hour).AddDate(0, 0, 1), until.Truncate(24*time.Hour).AddDate(0, 0, -1)
 		if days := int(to.Sub(from)/(24*time.Hour)) + 1; days > 0 {
@@ -96,7 +109,7 @@ func (r *Report) order(read []*reading, now time.Time) {
 		}
 		r.Exports++
 		if e.future() {
-			r.Sayf("the export %s is dated in the future", e.Name)
+			future = append(future, say.Sentencef("the export %s is dated in the future", e.Name))
 			continue
 		}
 		if before == nil {
@@ -116,9 +129,10 @@ func (r *Report) order(read []*reading, now time.Time) {
 		}
 		r.Last, r.TreeSize, before = e.At, e.Size, e
 	}
-	if before != nil {
+	if before != nil && whole {
 		missed(now.UTC())
 	}
+	r.note(future)
 	const most = 20
 	if len(gaps) > most {
 		gaps = append(gaps[:most], say.Sentencef("…"))
@@ -219,6 +233,12 @@ func (r *Report) vouching(read []*reading, trusted *evidence.TrustedKeys) {
 			"who signed the exported tokens of %s: the trusted keys pin no certificate under the name",
 			strings.Join(authorities, ", "),
 		))
+	}
+	if r.First.IsZero() {
+		r.NotChecked = append(
+			r.NotChecked, say.Sentencef("whether the history was rewritten: no export of the past was read"),
+		)
+		return
 	}
 	r.NotChecked = append(r.NotChecked,
 		say.Sentencef("whether the history was rewritten before the first export, of %s", evidence.FormatTime(r.First)),
