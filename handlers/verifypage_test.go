@@ -537,6 +537,7 @@ func TestVerifyingTimeInTheBrowser(t *testing.T) {
 		now = v.Now
 		return file(t, "receipt.json", v.Receipt), file(t, "keys.json", vectors.TrustedKeys[v.TrustedKeys])
 	}
+	unlogged, keysOnly := vector("proof: without log keys")
 	stamped, pinned := vector("chain: through an intermediate")
 	witnessed, _ := vector("witnesses: two")
 	accepted, revoked := vector("revoked signing key: stamped before")
@@ -558,12 +559,12 @@ func TestVerifyingTimeInTheBrowser(t *testing.T) {
 		t.Errorf("a token that was not read is valid: %s", found)
 	}
 	w.use(whole)
-	for _, c := range []struct{ prefix, scheme, existed, notRegistered, witnesses, untrusted, chosen string }{
+	for _, c := range []struct{ prefix, scheme, existed, notRegistered, witnesses, unlogged, untrusted, chosen string }{
 		{"", "light", "Existía antes del 19 de noviembre de 2026 a las 9:31:00 UTC, según Alpha", "No es la hora en que se registró",
-			"2 de 3 testigos de confianza",
+			"2 de 3 testigos de confianza", "las claves de confianza no contienen ninguna clave de su registro de transparencia. Obtenga esa clave",
 			"La clave de firma está revocada", "Usted ha elegido aceptarlo"},
 		{"/en", "dark", "Existed before 19 November 2026 at 09:31:00 UTC, says Alpha", "That is not when it was registered",
-			"2 of 3 trusted witnesses",
+			"2 of 3 trusted witnesses", "the trusted keys contain no key of its log. Obtain that key",
 			"The signing key has been revoked", "You chose to accept that"},
 	} {
 		p := w.tab()
@@ -580,6 +581,10 @@ func TestVerifyingTimeInTheBrowser(t *testing.T) {
 		p.shot("verify-stamped" + c.prefix)
 		p.give("#receipt", witnessed)
 		says(t, p.found(), c.witnesses)
+		p.give("#keys", keysOnly)
+		p.give("#receipt", unlogged)
+		says(t, p.found(), c.unlogged)
+		p.shot("verify-without-log-key" + c.prefix)
 		p.give("#keys", revoked)
 		p.give("#receipt", accepted)
 		says(t, p.found(), c.untrusted)

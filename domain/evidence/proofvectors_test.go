@@ -225,6 +225,53 @@ func TestProof(t *testing.T) {
 	}
 }
 
+// TestUncheckedProof: a proof or a token that was supplied and could not be checked is not called missing. The reason
+// says what to do.
+func TestUncheckedProof(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	e := f.envelope()
+	i := f.goodInclusion(t)
+	e.Inclusion = &i
+	healed := f.leaf()
+	healed.Type = "integrity.healed"
+	other := f.inclusion(t, string(healed.AppendCanonical(nil)), 4, 7)
+	restored := f.envelope()
+	restored.Inclusion = &other
+	withoutLog := must(NewTrustedKeys(f.trust.Keys(), nil, nil))
+	required := Options{Now: testNow, RequireInclusion: true, RequireTimestamp: true}
+	stamped := e
+	stamped.Timestamps = []Timestamp{{
+		TreeSize: 7, Hashes: []string{}, Checkpoint: i.Checkpoint, Tokens: []StampToken{{Authority: "a", Token: "AAAA"}},
+	}}
+	spoiled := stamped
+	spoiled.Signature = strings.Repeat("A", 86)
+	const missing = "a proof was supplied, but it could not be checked, because the trusted keys name no key of its log"
+	for what, c := range map[string]struct {
+		receipt []byte
+		trust   *TrustedKeys
+		opts    Options
+		want    []string
+	}{
+		"a bare proof": {e.AppendProof(nil), withoutLog, Options{Now: testNow}, []string{"inclusion: " + missing}},
+		"evidence":     {marshal(t, stamped), withoutLog, required, []string{"inclusion: " + missing, "time: tokens were supplied"}},
+		"restored":     {restored.AppendProof(nil), f.trust, Options{Now: testNow}, []string{"inclusion: the leaf in the"}},
+		"neither": {marshal(t, f.envelope()), withoutLog, required, []string{
+			"inclusion: a valid proof of inclusion in the transparency log is required", "time: a valid token of a pinned",
+		}},
+		"another signature": {marshal(t, spoiled), withoutLog, required, []string{"signature: "}},
+	} {
+		got := Verify(c.receipt, c.trust, c.opts)
+		ok := len(got.Reasons) == len(c.want)
+		for n, want := range c.want {
+			ok = ok && strings.HasPrefix(got.Reasons[n].String(), want)
+		}
+		if !ok {
+			t.Errorf("%s: %q, want %q", what, got.Reasons, c.want)
+		}
+	}
+}
+
 // TestEveryByteOfTheProof changes every byte of a proof without cosignatures, and of one whose cosignatures are
 // required: none has a byte that means nothing.
 func TestEveryByteOfTheProof(t *testing.T) {

@@ -118,5 +118,5 @@ func (f *Findings) verifyPublisher(o *strictjson.Object, trust *TrustedKeys, opt
 			f.fail("file", "a statement about an organization is about no file: verify the file with its receipt")
 		}
 	}
-	f.require(opts)
+	f.require(trust, opts)
 }

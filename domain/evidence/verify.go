@@ -231,7 +231,7 @@ func (f *Findings) verifyEnvelope(e Envelope, trust *TrustedKeys, opts Options) 
 		f.verifyAsOf(e, trust, opts.Now)
 		f.compare(opts.Document, f.Record.SHA256.String(), f.Record.SizeBytes)
 	}
-	f.require(opts)
+	f.require(trust, opts)
 }
 
 // isRevoked reports whether a key that signed records is revoked.
@@ -317,22 +317,36 @@ func (f *Findings) verifyCertificate(o *strictjson.Object, trust *TrustedKeys, o
 		)
 		f.compare(opts.Document, f.Certificate.SHA256.String(), f.Certificate.SizeBytes)
 	}
-	f.require(opts)
+	f.require(trust, opts)
 }
 
-// require adds a failure for each missing part that the caller requires.
-func (f *Findings) require(opts Options) {
+// require adds a failure for each required part that is missing or was not checked. If the signature failed, nothing
+// else was checked, and the signature's failure says enough.
+func (f *Findings) require(trust *TrustedKeys, opts Options) {
 	if opts.RequireReferences && f.References == NotSupplied {
 		f.fail("references", "they are required and not supplied")
 	}
 	if opts.RequireCurrent && (f.ObservedStatus == nil || *f.ObservedStatus != Current) {
 		f.fail("observation", "a valid observation that the version was current is required")
 	}
-	if opts.RequireInclusion && (f.Inclusion == NotSupplied || f.Inclusion == NotChecked) {
+	switch {
+	case !opts.RequireInclusion:
+	case f.Inclusion == NotSupplied:
 		f.fail("inclusion", "a valid proof of inclusion in the transparency log is required")
+	case f.Inclusion == NotChecked && f.Record != nil && len(trust.LogKeys()) == 0:
+		f.fail(
+			"inclusion", "a proof was supplied, but it could not be checked, because the trusted keys name no key of its log: "+
+				"obtain that key from a source that you trust, and add it to logKeys in the trusted-keys file",
+		)
+	case f.Inclusion == NotChecked && f.Record != nil:
+		f.fail("inclusion", "%s", ErrOtherLeaf)
 	}
-	if opts.RequireTimestamp && (f.Time == NotSupplied || f.Time == NotChecked) {
+	switch {
+	case !opts.RequireTimestamp:
+	case f.Time == NotSupplied:
 		f.fail("time", "a valid token of a pinned timestamp authority is required")
+	case f.Time == NotChecked && f.Record != nil:
+		f.fail("time", "tokens were supplied, but none could be checked")
 	}
 	if n := opts.RequireWitnesses; n < 0 {
 		f.fail("witnesses", "the number of required witnesses must be 0 or more")

@@ -28,7 +28,7 @@ import (
 //go:generate go test -count=1 -run ^TestVersionIsReleased$ . -update
 
 // Version is the version of the Python and JavaScript clients.
-const Version = "0.3.23"
+const Version = "0.3.24"
 
 //go:embed CHANGELOG.md javascript java/Register.java csharp/Register.cs php/integrity.php
 //go:embed python/integrity_client.py python/verify_integrity.py python/integrity_webhook.py python/README.md

@@ -158,6 +158,19 @@ class Output(unittest.TestCase):
         self.assertIn("of 7 entries holds the record as its entry 4. That is no independent timestamp", text)
         self.assertIn("not checked; they are no trusted timestamps: witness.example/w1, witness.example/w2", text)
 
+    def test_unchecked_proof_is_not_called_missing(self) -> None:
+        for language, words in (("en", "a proof was supplied, but it could not be checked"), ("es", "se ha aportado una prueba, pero no se ha podido comprobar")):
+            code, text = self.run_on("proof: without log keys", "--language", language)
+            self.assertEqual(1, code)
+            self.assertIn(words, text)
+            self.assertIn("logKeys", text)
+        v = vector("proof: a healed record")
+        f = verify_receipt(receipt_of(v), trusted_of(v), **options_of(v))
+        self.assertEqual(["inclusion: the leaf in the transparency log is not that of a registration"], f.reasons)
+        v = vector("proof: foreign signing key")
+        f = verify_receipt(receipt_of(v), trusted_of(v), **{**options_of(v), "require_timestamp": True})
+        self.assertEqual(2, len(f.reasons), f.reasons)  # the signature, and the tokens, which are missing
+
     def test_missing_files_cannot_be_checked(self) -> None:
         with contextlib.redirect_stderr(io.StringIO()) as errors:
             self.assertEqual(2, main(["/nowhere/receipt", "/nowhere/trusted"]))

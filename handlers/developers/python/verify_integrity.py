@@ -1643,10 +1643,20 @@ def verify_receipt(
         f.reasons.append("references: they are required and not supplied")
     if require_current and f.observed_status != "current":
         f.reasons.append("observation: a valid observation that the version was current is required")
-    if require_inclusion and f.inclusion in (NOT_SUPPLIED, NOT_CHECKED):
+    if require_inclusion and f.inclusion == NOT_SUPPLIED:
         f.reasons.append("inclusion: a valid proof of inclusion in the transparency log is required")
-    if require_timestamp and f.time in (NOT_SUPPLIED, NOT_CHECKED):
+    if require_timestamp and f.time == NOT_SUPPLIED:
         f.reasons.append("time: a valid token of a pinned timestamp authority is required")
+    if f.record is not None:  # otherwise nothing was checked but the signature, and its reason says enough
+        if require_inclusion and f.inclusion == NOT_CHECKED and trusted._log_keys:
+            f.reasons.append("inclusion: the leaf in the transparency log is not that of a registration")
+        elif require_inclusion and f.inclusion == NOT_CHECKED:
+            f.reasons.append(
+                "inclusion: a proof was supplied, but it could not be checked, because the trusted keys name no key of its log: "
+                "obtain that key from a source that you trust, and add it to logKeys in the trusted-keys file"
+            )
+        if require_timestamp and f.time == NOT_CHECKED:
+            f.reasons.append("time: tokens were supplied, but none could be checked")
     if (f.witnessed or 0) < require_witnesses:
         f.reasons.append(f"witnesses: {require_witnesses} pinned witnesses must have cosigned the checkpoint, and {f.witnessed or 0} have")
     return f
@@ -2117,7 +2127,10 @@ _SPANISH: Final[Mapping[str, str]] = {
     "references: they are required and not supplied": "references: se exigen y no se han aportado",
     "observation: a valid observation that the version was current is required": "observation: se exige una observación válida de que la versión estaba vigente",
     "inclusion: a valid proof of inclusion in the transparency log is required": "inclusion: se exige una prueba válida de inclusión en el registro de transparencia",
+    "inclusion: the leaf in the transparency log is not that of a registration": "inclusion: la hoja del registro de transparencia no es la de un registro nuevo",
+    "inclusion: a proof was supplied, but it could not be checked, because the trusted keys name no key of its log: obtain that key from a source that you trust, and add it to logKeys in the trusted-keys file": "inclusion: se ha aportado una prueba, pero no se ha podido comprobar, porque las claves de confianza no nombran ninguna clave de su registro de transparencia: obtenga esa clave por un medio en el que confíe y añádala a logKeys en el archivo de claves de confianza",
     "time: a valid token of a pinned timestamp authority is required": "time: se exige un sello válido de una autoridad de sellado de tiempo de confianza",
+    "time: tokens were supplied, but none could be checked": "time: se han aportado sellos, pero no se ha podido comprobar ninguno",
     "witnesses: {} pinned witnesses must have cosigned the checkpoint, and {} have": "witnesses: deben haber cofirmado el punto de control {} testigos de confianza, y lo han hecho {}",
     "status as of: the record had been revoked by {} (sequence {})": "statusAsOf: el registro ya estaba revocado en {} (secuencia {})",
     "observation: the record had been revoked by {}": "observation: el registro ya estaba revocado en {}",

@@ -125,9 +125,10 @@ class Findings {
     return payload;
   }
 
-  // demand makes failures of what the caller cannot do without.
-  demand({ requireReferences = false, requireCurrent = false, requireInclusion = false, requireTimestamp = false, requireWitnesses = 0 }) {
-    const missing = (finding) => finding === "not-supplied" || finding === "not-checked";
+  // demand makes failures of what the caller cannot do without, and is missing or was not checked.
+  demand(trust, { requireReferences = false, requireCurrent = false, requireInclusion = false, requireTimestamp = false, requireWitnesses = 0 }) {
+    const missing = (finding) => finding === "not-supplied";
+    const unchecked = (finding) => finding === "not-checked" && this.record !== null; // else the signature's failure says enough
     if (requireReferences && this.references === "not-supplied") {
       this.fail("references", "required");
     }
@@ -136,9 +137,15 @@ class Findings {
     }
     if (requireInclusion && missing(this.inclusion)) {
       this.fail("inclusion", "required");
+    } else if (requireInclusion && unchecked(this.inclusion) && trust.logKeys.size === 0) {
+      this.fail("inclusion", "log-key-missing");
+    } else if (requireInclusion && unchecked(this.inclusion)) {
+      this.fail("inclusion", "other-leaf");
     }
     if (requireTimestamp && missing(this.time)) {
       this.fail("time", "required");
+    } else if (requireTimestamp && unchecked(this.time)) {
+      this.fail("time", "tokens-unchecked");
     }
     if (requireWitnesses > 0 && (this.witnessed ?? 0) < requireWitnesses) {
       this.fail("witnesses", "required");
@@ -614,7 +621,7 @@ export async function verify(bytes, trust, options) {
   const [value, isProof] = read;
   const judge = value.has("contract") ? verifyReceipt : verifyCertificate;
   await judge(findings, value, trust, options);
-  findings.demand(isProof ? { ...options, requireInclusion: true } : options); // a proof that was not checked proves nothing
+  findings.demand(trust, isProof ? { ...options, requireInclusion: true } : options); // a proof that was not checked proves nothing
   return findings;
 }
 

@@ -70,6 +70,15 @@ test("S of a signature lies below L whatever the library allows", async () => {
   }
 });
 
+test("a proof or a token that could not be checked is not called missing", async () => {
+  const path = { leafIndex: 0, treeSize: 1, hashes: [], checkpoint: "" };
+  const supplied = { inclusion: { leaf: "", ...path }, timestamps: [{ ...path, tokens: [{ authority: "a", genTime: "", token: "" }] }] };
+  for (const [more, codes] of [[supplied, ["log-key-missing", "tokens-unchecked"]], [{}, ["required", "required"]]]) {
+    const { reasons } = await verify(await receipt(record, more), trust, { now, requireInclusion: true, requireTimestamp: true });
+    assert.deepEqual(reasons.map(({ part, code }) => [part, code]), [["inclusion", codes[0]], ["time", codes[1]]]);
+  }
+});
+
 test("a document's hash is of either case", async () => {
   for (const [sha256, match] of [["A".repeat(64), true], ["b".repeat(64), false]]) {
     assert.equal((await verify(await receipt(), trust, { now, document: { sha256, size: 1 } })).fileMatch, match);
