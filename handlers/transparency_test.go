@@ -271,3 +271,23 @@ func TestEvidenceNeverWaitsForTheTree(t *testing.T) {
 	s.skew.Add(int64(time.Minute))
 	s.proven(id)
 }
+
+// An event that was changed has no proof, which no wait brings, and takes the proof of no other record.
+func TestChangedEventHasNoProof(t *testing.T) {
+	s := open(t, options{})
+	changed, other := s.registered("a", 1, "one"), s.registered("b", 1, "two")
+	s.trust(s.integrate())
+	s.owner(unguard, `UPDATE events SET subject = upper(subject) WHERE subject = '`+changed+`'`)
+	s.hold()
+	s.public("/api/public/integrity/"+changed+"/tlog-proof").refuses(http.StatusInternalServerError, domain.Internal)
+	s.get(integrity+"/records/"+changed+"/tlog-proof?wait=25").refuses(http.StatusInternalServerError, domain.Internal)
+	s.get(integrity+"/records/"+changed+"/inclusion").refuses(http.StatusInternalServerError, domain.Internal)
+	if a := s.get(integrity + "/records/" + changed + "/evidence"); a.status != http.StatusOK || contains(a.body, "inclusion") {
+		t.Errorf("evidence of a changed event: %d %s", a.status, a.body)
+	}
+	if said := s.vouched(changed); said != "" || s.vouched(other) == "" {
+		t.Errorf("of the parties that bind the changed event its page says %q, the other's %q", said, s.vouched(other))
+	}
+	_, outcomes := s.exported([]string{changed, other}, body{"wait": 25})
+	equal(t, "evidence of both", outcomes, []string{string(domain.Internal), "200"})
+}

@@ -116,6 +116,8 @@ type export struct {
 	then   *query.AsOf // the state to sign; nil: the present one
 	proof  *evidence.Inclusion
 	stamps []evidence.Timestamp
+
+	changed error // why there can be no proof: the event or the tree was changed
 }
 
 // prove asks the log for the proof of inclusion that the record still lacks, and for its timestamps.
@@ -124,10 +126,10 @@ func (s *Proofs) prove(ctx context.Context, e *export, timestamps bool) {
 		return
 	}
 	if e.proof == nil {
-		e.proof = ofTree(ctx, s, &s.unproven, "proof of inclusion", e.stored, (*transparency.Reader).Inclusion)
+		e.proof, e.changed = ofTree(ctx, s, &s.unproven, "proof of inclusion", e.stored, (*transparency.Reader).Inclusion)
 	}
 	if timestamps && e.proof != nil {
-		e.stamps = ofTree(ctx, s, &s.unstamped, "timestamps", e.stored, (*transparency.Reader).Stamped)
+		e.stamps, _ = ofTree(ctx, s, &s.unstamped, "timestamps", e.stored, (*transparency.Reader).Stamped)
 	}
 }
 
@@ -322,7 +324,7 @@ func logFailure(err error) error {
 			"The registration is not in the published tree of the transparency log yet; that takes a few seconds. Ask again "+
 				"later.",
 		)
-	case errors.Is(err, history.ErrDamaged), errors.Is(err, transparency.ErrChanged):
+	case changed(err):
 		return fmt.Errorf(
 			"transparency log: %w: %w",
 			domain.Refuse(
@@ -423,24 +425,34 @@ func (s *Proofs) Timestamps(ctx context.Context, _ *edge.Call, after int64) (edg
 
 // ofTree asks the log for an optional part of evidence, for which evidence does not wait long. It returns zero if there
 // is no log, the log has not reached the event, or the log does not answer in time. After a failure it does not ask
-// again until the pause is over.
+// again until the pause is over. If the event or the tree was changed, it returns why, and pauses nothing: that says
+// nothing about other events.
 func ofTree[T any](ctx context.Context, s *Proofs, pause *atomic.Int64, what string, stored *query.Evidence,
 	ask func(
 		r *transparency.Reader, ctx context.Context, shard domain.Shard, position int64, leaf []byte,
-	) (T, error)) (answer T) {
+	) (T, error)) (answer T, damage error) {
 	if until := pause.Load(); s.Transparency == nil || until > 0 && s.Now().UnixNano() < until {
-		return answer
+		return answer, nil
 	}
 	limited, cancel := context.WithTimeout(ctx, cmp.Or(s.ProofTimeout, proofTimeout))
 	defer cancel()
 	answer, err := ask(s.Transparency, limited, stored.Event.Shard, stored.Event.Position, stored.Leaf())
-	if err == nil || errors.Is(err, transparency.ErrNotIntegrated) || ctx.Err() != nil {
+	switch {
+	case err == nil, errors.Is(err, transparency.ErrNotIntegrated), ctx.Err() != nil:
 		// If the caller has left, the error says nothing about the log.
-		return answer
+	case changed(err):
+		s.Log.ErrorContext(ctx, "evidence made without "+what, "error", err)
+		return answer, err
+	default:
+		pause.Store(s.Now().Add(proofPause).UnixNano())
+		s.Log.WarnContext(ctx, "evidence made without "+what, "error", err, "pause", proofPause)
 	}
-	pause.Store(s.Now().Add(proofPause).UnixNano())
-	s.Log.WarnContext(ctx, "evidence made without "+what, "error", err, "pause", proofPause)
-	return answer
+	return answer, nil
+}
+
+// changed reports whether an error says that an event and the transparency log do not agree.
+func changed(err error) bool {
+	return errors.Is(err, history.ErrDamaged) || errors.Is(err, transparency.ErrChanged)
 }
 
 // fitTimestamps drops timestamps that are not of the tree in the proof of inclusion, which happens if the database is

@@ -63,8 +63,8 @@ func (s *Proofs) ExportMany(
 			switch e := records[i]; {
 			case e.stored == nil:
 				return domain.ErrUnknownRecord
-			case s.pending(e):
-				return inclusionPending()
+			case s.inclusionOf(e) == Pending:
+				return e.unproven()
 			default:
 				sealed[i].Envelope, err = s.seal(e, observedAt)
 				return err
@@ -85,7 +85,11 @@ func (s *Proofs) ExportMany(
 	return answer, nil
 }
 
-func inclusionPending() error {
+// unproven returns why a record lacks the proof of inclusion that it should have.
+func (e *export) unproven() error {
+	if e.changed != nil {
+		return logFailure(e.changed)
+	}
 	return domain.Refuse(
 		domain.InclusionPending,
 		"The published tree of the transparency log does not include this registration yet, or could not be read in time; "+
@@ -94,7 +98,9 @@ func inclusionPending() error {
 }
 
 // pending reports whether a record is known and its proof of inclusion may still come.
-func (s *Proofs) pending(e *export) bool { return e.stored != nil && s.inclusionOf(e) == Pending }
+func (s *Proofs) pending(e *export) bool {
+	return e.stored != nil && e.changed == nil && s.inclusionOf(e) == Pending
+}
 
 // exports reads the records with their states and proofs, and returns the time of the observation. Known are the same
 // records read earlier, whose proofs are used again; nil means none. All questions to the log share round trips.

@@ -358,6 +358,8 @@ func (s *Proofs) Vouchers(ctx context.Context, id domain.PublicID) Vouchers {
 		return Vouchers{Known: true}
 	case err == nil:
 		return found
+	case ctx.Err() == nil && changed(err):
+		s.Log.ErrorContext(ctx, "a page says nothing about witnesses and authorities", "error", err)
 	case ctx.Err() == nil && edge.Refusal(err) == nil:
 		s.unvouched.Store(s.Now().Add(proofPause).UnixNano())
 		s.Log.WarnContext(ctx, "a page says nothing about witnesses and authorities", "error", err, "pause", proofPause)

@@ -7,7 +7,6 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
-	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/handlers/edge"
 	"integrityledger/handlers/wire"
@@ -48,7 +47,7 @@ func (s *Service) readKeySet(
 	switch {
 	case errors.Is(err, transparency.ErrNoKeySet):
 		return nil, wire.KeySetNone
-	case errors.Is(err, history.ErrDamaged), errors.Is(err, transparency.ErrChanged):
+	case changed(err):
 		s.Log.ErrorContext(ctx, "published keys do not agree with the transparency log", "error", err)
 		return nil, wire.KeySetDiffers
 	case err != nil && !errors.Is(err, transparency.ErrNotIntegrated):

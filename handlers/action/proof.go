@@ -56,7 +56,7 @@ func (s *Proofs) ProofText(ctx context.Context, c *edge.Call, asked ProofQuestio
 		record.proof = proof
 	}
 	if record.proof == nil {
-		return "", inclusionPending()
+		return "", record.unproven()
 	}
 	receipt, err := s.receiptOf(s.Keys().Trusted, asked.publicID, record.stored)
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *Proofs) PublicProof(ctx context.Context, _ *edge.Call, id domain.Public
 	}
 	record := &export{id: id, stored: stored}
 	if s.prove(ctx, record, false); record.proof == nil {
-		return edge.Response{}, inclusionPending()
+		return edge.Response{}, record.unproven()
 	}
 	receipt.Inclusion = record.proof
 	return proofFile(id, edge.Cacheable(receipt.AppendProof(nil), proofType)), nil
