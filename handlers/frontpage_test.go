@@ -153,7 +153,10 @@ func TestFileOnTheFrontPage(t *testing.T) {
 	}
 	w.forget()
 	drop("c", "three")
-	says(t, p.result("HASH_MISMATCH"), "c (5 bytes)", "Choose another file")
+	says(t, p.result("HASH_MISMATCH"), "c (5 bytes)", "Choose another file", "Print or save this result")
+	p.do(chromedp.Evaluate[chromedp.Void](`print = () => { document.title = "printed" }`))
+	p.click("#result [data-facts] + .actions button")
+	p.until(`document.title === "printed"`)
 	if requests, _ := w.received(); len(requests) != 1 {
 		t.Errorf("one file led to %v", requests)
 	}

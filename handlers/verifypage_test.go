@@ -342,7 +342,8 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		yours, notIndependent                     string
 		valid, state, match, differs              string
 		revokedAt, earlier, untrusted, stillValid string
-		needed, refused, history, notReceipt      string
+		needed, refused, noKeys                   string
+		history, notReceipt                       string
 		swapped, swappedKeys                      string
 		language                                  evidence.Language
 	}{
@@ -353,7 +354,7 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 			"puede ser otra versión legítima",
 			"El registro ya estaba revocado el", "La versión es histórica", "no está entre las claves de confianza",
 			"No queda acreditado si el certificado sigue siendo válido",
-			"Elija un archivo de claves", "se ha rechazado por completo", "Vigente en el momento anterior que se indica abajo",
+			"Elija un archivo de claves", "se ha rechazado por completo", "no contiene claves", "Vigente en el momento anterior que se indica abajo",
 			"Esto no es un justificante ni un certificado. Si es su documento",
 			"pero el del campo del documento sí lo es", "pero el del campo de las claves de confianza sí lo es",
 			evidence.Spanish,
@@ -364,7 +365,7 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 			"it may be another legitimate version",
 			"The record had been revoked at", "The version is historical", "not among the trusted keys",
 			"Whether the certificate is still valid",
-			"Choose a trusted-keys file", "was refused as a whole", "Current at the earlier moment named below",
+			"Choose a trusted-keys file", "was refused as a whole", "contains no keys", "Current at the earlier moment named below",
 			"This is not a receipt or a certificate. If it is your document",
 			"but the one in the field for the document is", "but the one in the field for the trusted keys is",
 			evidence.English,
@@ -381,6 +382,9 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 				evidence.LimitsTitle(c.language), evidence.CertificateLimitsTitle(c.language))...)
 		w.quiet()
 
+		p.give("#receipt", file(t, "report.pdf", "%PDF-1.7"))
+		p.click(`#evidence [type="submit"]`)
+		p.notice("PDF") // before it asks for keys
 		p.give("#receipt", current)
 		p.click(`#evidence [type="submit"]`)
 		p.notice(c.needed)
@@ -445,6 +449,9 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		p.give("#keys", file(t, "twice.json", `{"keys":[],"keys":[]}`))
 		p.click(`#evidence [type="submit"]`)
 		p.notice(c.refused)
+		p.give("#keys", file(t, "other.json", `{"contract":"x"}`))
+		p.click(`#evidence [type="submit"]`)
+		p.notice(c.noKeys)
 		if requests, sent := w.received(); len(requests) > 0 || len(sent) > 0 {
 			t.Errorf("verifying has sent %v, %q", requests, sent)
 		}

@@ -101,6 +101,18 @@ function addFacts(panel, facts) {
   }
 }
 
+// action makes a button for the next step after a result. Paper does not show it.
+function action(name, act) {
+  const button = element("button", word(name));
+  button.type = "button";
+  button.className = "quiet";
+  button.addEventListener("click", act);
+  const actions = element("p", "");
+  actions.className = "actions screen";
+  actions.append(button);
+  return actions;
+}
+
 // The answers that each kind of page understands: what their parts must be. Anything
 // else is no answer, and never a match or a mismatch.
 const kinds = {
@@ -215,14 +227,7 @@ async function compare(mine, file, hash) {
       panel.querySelector("h2 + p").textContent = word("empty-text");
     }
     if (match === false) {
-      const another = element("button", word("another"));
-      another.type = "button";
-      another.className = "quiet";
-      another.addEventListener("click", () => input.click());
-      const actions = element("p", "");
-      actions.className = "actions";
-      actions.append(another);
-      panel.querySelector("h2 + p").after(actions);
+      panel.querySelector("h2 + p").after(action("another", () => input.click()));
     }
     if (dated) {
       facts.push(["dated", when(dated)]);
@@ -252,6 +257,9 @@ async function compare(mine, file, hash) {
   name.append(element("bdi", file.name), ` (${size(file.size)})`);
   panel.querySelector("h2").after(name);
   addFacts(panel, facts);
+  if (answer.found) {
+    panel.querySelector("[data-facts]").after(action("print", () => print()));
+  }
   show(panel);
 }
 

@@ -214,10 +214,6 @@ async function judge(mine) {
     notice(word("choose-receipt"));
     return;
   }
-  if (!chosen.keys && !published) {
-    notice(word("choose-keys"));
-    return;
-  }
   if (chosen.document?.size > maxFile) {
     notice(word("too-large"));
     return;
@@ -239,6 +235,10 @@ async function judge(mine) {
   }
   if (startsWith(evidence, "%PDF-") || startsWith(evidence, "PK")) {
     notice(word("not-receipt"));
+    return;
+  }
+  if (!chosen.keys && !published) {
+    notice(word("choose-keys"));
     return;
   }
   const given = published ?? (await beginning(chosen.keys, maxTrustedKeys + 1));
@@ -263,7 +263,7 @@ async function judge(mine) {
       throw error;
     }
     if (mine === turn) {
-      notice(word("keys-refused"), " ", ...sentence("reason", error));
+      notice(...(error.code === "missing-member" && error.detail === "/keys" ? [word("no-keys")] : [word("keys-refused"), " ", ...sentence("reason", error)]));
     }
     return;
   }
