@@ -166,7 +166,10 @@ func TestBackFromAnswersOfForms(t *testing.T) {
 	// A key's text is not: the page of the key says so, and what to do.
 	p.open("/en/console/keys/new")
 	p.do(chromedp.SendKeys(chromedp.CSS("#name"), "worker"))
+	p.click("form.fields > .actions button")
+	p.do(chromedp.WaitVisible(chromedp.CSS("#scopes-error")))
 	eval[bool](p, `document.querySelector('[data-ticks="integrity:write"]').click() === undefined`)
+	p.do(chromedp.WaitNotPresent(chromedp.CSS("#scopes-error"))) // it is true no longer
 	p.click("form.fields > .actions button")
 	p.on("key-made")
 	p.click(`nav.side a[href$="/security"]`)
@@ -198,7 +201,25 @@ func TestBackFromAnswersOfForms(t *testing.T) {
 	p.do(chromedp.WaitVisible(chromedp.CSS("main .said, main [role=status]")))
 }
 
-// A link that opens on this computer only is not for others, and the page does not ask to pass it on.
+// A link that opens on this computer only is not for others: a person learns it before anything is registered, and wherever
+// a link stands.
+func TestLinksOfAServiceOnThisComputer(t *testing.T) {
+	t.Parallel()
+	w := openDocuments(t)
+	id := w.registered("a", 1, "one")
+	p := w.tab()
+	p.signsIn("")
+	for prefix, words := range map[string]string{"": "no los envíe", "/en": "do not send"} {
+		for _, path := range []string{"/records/new", "/records/" + id, "/records/" + id + "/link"} {
+			p.open(prefix + "/console" + path)
+			if text := run(p, chromedp.Text(chromedp.CSS("main"))); strings.Count(text, words) != 1 {
+				t.Errorf("%s%s: %s", prefix, path, text)
+			}
+		}
+	}
+}
+
+// Nor does the page of an invitation ask to pass it on.
 func TestInvitationOfAServiceOnThisComputer(t *testing.T) {
 	t.Parallel()
 	p := openDocuments(t).tab()

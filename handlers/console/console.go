@@ -281,6 +281,7 @@ func (s *Console) frameOf(r *http.Request, name string) web.Console {
 	shown := web.Console{
 		Language: edge.Language(r), Name: name, Path: path, Said: r.URL.Query().Get("said"),
 		Passkeys: s.console.passkeys != nil, Mail: s.LinkMailer != nil, SignUp: s.signUp(), Provider: s.provider(),
+		Local: s.local(),
 	}
 	shown.Answers = r.Method == http.MethodPost
 	if session := edge.CallOf(r).Session; session != nil {

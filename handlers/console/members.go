@@ -202,7 +202,6 @@ func (s memberPages) inviteAgain(r *http.Request) (any, error) {
 func (s memberPages) showInvited(r *http.Request, command *domain.InviteMember, code string) (any, error) {
 	shown := web.Members{Invited: command.Outcome.Email}
 	if code != "" {
-		shown.Local = s.local()
 		shown.Link = action.InvitationURL(s.BaseURL, edge.Language(r), code)
 	}
 	return s.showMembers(r, shown, nil)

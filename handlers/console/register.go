@@ -387,7 +387,7 @@ func (s registerPages) showReservation(
 		return nil, err
 	}
 	resp, err := consolePageOf(s.site.Reservation(web.ReservationPage{
-		RegisterForm: form, Waiting: s.viewWaiting(reserved), Code: code, Local: s.local(),
+		RegisterForm: form, Waiting: s.viewWaiting(reserved), Code: code,
 	}))
 	return afterForm(resp, status, edge.Refusal(refused)), err
 }
@@ -422,7 +422,7 @@ func (s registerPages) linkPage(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, local, frame := record.PublicID.String(), s.local(), s.frameOf(r, "record-link")
+	id, frame := record.PublicID.String(), s.frameOf(r, "record-link")
 	code, err := s.viewCode(r, id, viewRow(record))
 	if err != nil {
 		return nil, err
@@ -431,13 +431,13 @@ func (s registerPages) linkPage(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if local && frame.Said == "registered" {
+	if frame.Local && frame.Said == "registered" {
 		frame.Said = "registered-here" // nobody else can open the link
 	}
 	return consolePageOf(s.site.RecordLink(web.RecordLink{
 		Console: frame, Row: viewRow(record), SHA256: record.SHA256.String(),
 		Link: s.VerificationURL(id), Code: code, Timestamps: len(s.Keys().Trusted.Authorities()) > 0,
-		Local: local, Reserved: reserved,
+		Reserved: reserved,
 	}))
 }
 

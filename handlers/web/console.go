@@ -78,6 +78,7 @@ type Console struct {
 	Terminal            string // the address for which a button prints a link in the terminal of the service; may be empty
 	SignUp              bool   // people may create organizations by themselves
 	Provider            string // host of the OpenID provider that signs people in; may be empty
+	Local               bool   // the service's links open on its own machine only
 
 	Invalid bool   // the typed text is not an address
 	Typed   string // the text in the form

@@ -21,7 +21,6 @@ type Members struct {
 	Refused       string        // the reason, as the texts name it
 	Problem       Problem       // only that a proof is needed
 	Until         time.Time     // the end of the wait, if the reason is a limit
-	Local         bool          // the link opens on this computer only
 	Invited, Link string        // the address just invited, and its link if no mail is sent
 }
 

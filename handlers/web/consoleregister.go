@@ -189,7 +189,6 @@ type ReservationPage struct {
 	RegisterForm
 	Waiting Waiting
 	Code    CodeDrawings
-	Local   bool // links open on this machine only
 }
 
 // Reservation renders the page of a reservation.
@@ -209,7 +208,6 @@ type RecordLink struct {
 	SHA256, Link string
 	Code         CodeDrawings
 	Timestamps   bool // evidence may include timestamps
-	Local        bool // links open on this machine only
 	Reserved     bool // the version was reserved, so the file may have its code already
 }
 

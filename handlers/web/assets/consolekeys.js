@@ -3,6 +3,13 @@
 import { all } from "./console.js";
 
 const said = document.querySelector("[data-ticked]");
+const missing = document.querySelector("#scopes-error");
+
+// A scope is chosen now, so the error says nothing true any more.
+const chosen = () => missing?.remove();
+for (const box of all('[name="scopes"]')) {
+  box.addEventListener("change", chosen);
+}
 
 for (const button of all("[data-presets] button")) {
   button.addEventListener("click", () => {
@@ -14,6 +21,7 @@ for (const button of all("[data-presets] button")) {
         names.push(box.value);
       }
     }
+    chosen();
     said.textContent = `${said.dataset.ticked} ${names.join(", ")}`;
   });
 }
