@@ -107,7 +107,7 @@ func TestConsoleKeys(t *testing.T) {
 	for _, path := range []string{page, own} {
 		p.visit(path).says(
 			http.StatusOK, `<time datetime="`+evidence.FormatTime(key.CreatedAt)+`" title="`, shortly+`" data-minute>`,
-			"known to the minute",
+			"exact to the minute",
 		)
 	}
 	p.visit(page+"/new").says(http.StatusOK, "Only register versions", `data-ticks="integrity:write"`)
