@@ -269,9 +269,9 @@ func TestHistorySaysWhatWasDone(t *testing.T) {
 	did("Company reopened", "Empresa reabierta")
 	cell := []string{"company", s.org.Company.ID.String(), "key", s.org.Key.ID.String()}
 	press(companies+"/access", append(cell, "was", "0.0")...)
-	did("Key&#39;s access to a company withdrawn", "Acceso de una clave a una empresa retirado")
+	did("Key may not use a company", "La clave no puede usar una empresa")
 	press(companies+"/access", append(cell, "cell", "0.0")...)
-	did("Company granted to a key", "Empresa concedida a una clave")
+	did("Key may use a company", "La clave puede usar una empresa")
 	reserve := []string{newRecord + "/reservation", "companyReference", "company-1", "documentReference", "a", "version", "1"}
 	press(reserve[0], reserve[1:]...)
 	did("Version reserved", "Versión reservada")
@@ -281,17 +281,34 @@ func TestHistorySaysWhatWasDone(t *testing.T) {
 	p.sendForm(webhooksPath, "url", "https://receiver.example/hook", "types", "integrity.registered").says(http.StatusOK)
 	hook := string(regexp.MustCompile(`/en/console/webhooks/whk_[0-9a-z]{26}`).Find(p.visit(webhooksPath).body))
 	press(hook+"/enabled", "enabled", "false")
-	did("Webhook destination disabled", "Destino de webhook desactivado")
+	did("Webhook destination changed: now disabled", "Destino de webhook cambiado: ahora desactivado")
 	press(hook+"/enabled", "enabled", "true")
-	did("Webhook destination enabled again", "Destino de webhook activado de nuevo")
+	did("Webhook destination changed: now enabled", "Destino de webhook cambiado: ahora activo")
 	press(hook, "url", "https://receiver.example/hook", "description", "x", "types", "integrity.registered")
 	did("Webhook destination changed", "Destino de webhook cambiado")
 	shown := []string{"after", "", "shown", s.org.Company.ID.String()}
 	press(hook+"/companies", append(shown, "company", s.org.Company.ID.String())...)
-	did("Webhook destination authorized for a company", "Destino de webhook autorizado para una empresa")
+	did("Webhook destination gets the events of a company", "El destino de webhook recibe los eventos de una empresa")
 	press(hook+"/companies", shown...)
-	did("Webhook authorization for a company withdrawn", "Autorización de un webhook para una empresa retirada")
+	did("Webhook destination does not get the events of a company", "El destino de webhook no recibe los eventos de una empresa")
+	if body := string(p.visit(historyPage + "?action=company.webhook_changed").body); strings.Count(body, `<span class="hint">company-1</span>`) != 2 {
+		t.Errorf("the rows do not name the company: %s", body)
+	}
+	// What went before is looked for among a bounded number of events.
+	for i := range 100 {
+		if s.skew.Add(int64(time.Minute)); i%2 == 0 {
+			press(hook+"/companies", append(shown, "company", s.org.Company.ID.String())...)
+		} else {
+			press(hook+"/companies", shown...)
+		}
+	}
+	press(hook+"/enabled", "enabled", "false")
+	did("Webhook destination changed", "Destino de webhook cambiado")
 	s.Audit(t)
+
+	// A damaged event hides no other.
+	s.owner(unguard, `UPDATE events SET data = 'x' WHERE type = 'member.added' AND subject = '`+member.ID.String()+`'`)
+	p.visit(historyPage+"?target="+member.ID.String()).says(http.StatusOK, "Membership ended")
 }
 
 // The history is filtered by the reference of a document, whose versions are offered if there are several.

@@ -286,9 +286,12 @@ func (s historyPages) happened(ctx context.Context, c *edge.Call, events []query
 		if e.Reason != nil {
 			h.Reason = *e.Reason
 		}
+		if e.Enabled != nil {
+			h.Company = named[e.Company.String()]
+		}
 		details, _ := e.Details()
 		_ = json.Unmarshal(details, &h.Change) // other members than these are left out
-		h.Outcome = outcomeOf(h.Change, before[e.Sequence])
+		h.Outcome = outcomeOf(e.Action, h.Change, before[e.Sequence])
 		if v, ok := versions[e.Subject]; ok {
 			h.TargetName, h.TargetVersion = v.DocumentReference, v.Version
 		}
@@ -296,11 +299,13 @@ func (s historyPages) happened(ctx context.Context, c *edge.Call, events []query
 	}), err
 }
 
-// outcomeOf returns the name of what an event did among the texts of its type. before is the earlier status of a member
-// or a destination, and otherwise empty.
-func outcomeOf(change web.Change, before string) string {
+// outcomeOf returns the name of what an event did among the texts of its type, empty if that is not known. before is the
+// earlier status of a member or a destination as far as it is known, and otherwise empty.
+func outcomeOf(action domain.EventType, change web.Change, before string) string {
 	switch is := change.Status; {
 	case is == nil:
+	case before == "" && (action == domain.MemberChanged || action == domain.WebhookUpdated):
+		return ""
 	case before == *is:
 		return "same"
 	case before == string(domain.MemberInvited):
@@ -328,7 +333,7 @@ func (s historyPages) named(
 	var statements []domain.StatementID
 	ids := map[[16]byte]string{}
 	for _, e := range events {
-		for _, text := range []string{e.Subject, e.Actor.String()} {
+		for _, text := range []string{e.Subject, e.Actor.String(), e.Company.String()} {
 			members = collect(ids, members, domain.ParseID[domain.MemberID], text)
 			keys = collect(ids, keys, domain.ParseID[domain.KeyID], text)
 			companies = collect(ids, companies, domain.ParseID[domain.CompanyID], text)

@@ -30,6 +30,7 @@ type Happened struct {
 	Target, TargetName string // an id, and what people call it, which may be empty
 	TargetVersion      int32  // of a record
 	Actor, ActorName   string
+	Company            string // to which the target got or lost access; may be empty
 	Gone               bool   // the target is deleted
 	Reason             string // of a revocation; may be empty
 	Change             Change

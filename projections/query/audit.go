@@ -270,11 +270,14 @@ func (s HistoryReader) Inviters(
 }
 
 var setBefore = cluster.SQL(`SELECT n.sequence, e.type, e.data FROM unnest($3::bigint[], $4::text[]) AS n(sequence, subject)
-	JOIN LATERAL (SELECT type, data FROM {events} WHERE shard = $1 AND organization_id = $2 AND type <> 'integrity.registered'
-		AND subject = n.subject AND type = ANY($5) AND sequence < n.sequence ORDER BY sequence DESC LIMIT 1) e ON true`)
+	JOIN LATERAL (SELECT type, data FROM (SELECT type, data, sequence FROM {events}
+			WHERE shard = $1 AND organization_id = $2 AND type <> 'integrity.registered' AND subject = n.subject
+				AND sequence < n.sequence ORDER BY sequence DESC LIMIT 100) last
+		WHERE type = ANY($5) ORDER BY sequence DESC LIMIT 1) e ON true`)
 
 // StatusesBefore reads the statuses that members and webhook destinations had before changes to them, by the sequences
-// of the changes. Other events are left out.
+// of the changes. Other events are left out, and changes whose status before is not among the hundred events of the
+// target before them, or cannot be read.
 func (s HistoryReader) StatusesBefore(
 	ctx context.Context, o domain.OrganizationID, events []AuditEvent,
 ) (map[int64]string, error) {
@@ -297,7 +300,9 @@ func (s HistoryReader) StatusesBefore(
 			return 0, err
 		}
 		var body struct{ Status string }
-		err := json.Unmarshal(data, &body)
+		if json.Unmarshal(data, &body) != nil { // the event was damaged, which must not hide the others
+			return sequence, nil
+		}
 		switch {
 		case body.Status != "":
 		case set == domain.InvitationMade:
@@ -308,7 +313,7 @@ func (s HistoryReader) StatusesBefore(
 			body.Status = string(domain.MemberActive) // also of a destination
 		}
 		statuses[sequence] = body.Status
-		return sequence, err
+		return sequence, nil
 	}, setBefore, o.Shard(), o, sequences, subjects, []domain.EventType{
 		domain.MemberAdded, domain.InvitationMade, domain.MemberJoined, domain.MemberChanged,
 		domain.WebhookCreated, domain.WebhookUpdated, domain.WebhookAutoDisabled,
