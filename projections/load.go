@@ -241,8 +241,11 @@ func Load(
 		})
 	}
 	if needs.Warnings || len(needs.Metered) > 0 || len(needs.Certification.Accounts) > 0 {
-		Read(b, ScanWarnings, func(w AllowanceWarnings) { s.AddWarnings(w.Organization, w.Allowance, w.Warnings) },
-			FindWarnings, shard, distinct(organizations))
+		Read(b, ScanWarnings, func(w AllowanceWarnings) {
+			if w.Unknown == nil { // no command decides about an unknown allowance
+				s.AddWarnings(w.Organization, w.Allowance, w.Warnings)
+			}
+		}, FindWarnings, shard, distinct(organizations))
 	}
 	lookUp(b, shard, loadAdministered, needs.Administered, s.AddAdministered)
 	for _, a := range domain.MeteredAllowances() {
@@ -471,15 +474,16 @@ func ScanOrganization(row pgx.CollectableRow, more ...any) (o domain.Organizatio
 type AllowanceWarnings struct {
 	Organization domain.OrganizationID
 	Allowance    domain.Allowance
+	Unknown      error // the program does not know the allowance
 	domain.Warnings
 }
 
-// ScanWarnings reads WarningColumns.
+// ScanWarnings reads WarningColumns. An unknown allowance is no error of the row, because a statement reads the
+// warnings of several organizations.
 func ScanWarnings(row pgx.CollectableRow) (w AllowanceWarnings, err error) {
 	var name []byte
-	if err = row.Scan(&w.Organization, &name, &w.Period, &w.Limit, &w.ReachedAt, &w.Used); err == nil {
-		err = w.Allowance.UnmarshalText(name)
-	}
+	err = row.Scan(&w.Organization, &name, &w.Period, &w.Limit, &w.ReachedAt, &w.Used)
+	w.Unknown = w.Allowance.UnmarshalText(name)
 	return w, err
 }
 

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -330,7 +331,12 @@ func (s AllowanceReader) answerUsages(ctx context.Context, shard domain.Shard, b
 		statement.Column(months, func(m month) domain.Period { return m.period }))
 	projections.Read(b, projections.ScanWarnings, func(w projections.AllowanceWarnings) {
 		for _, q := range asking[w.Organization] {
-			q.owner.Warned[w.Allowance] = w.Warnings
+			switch {
+			case w.Unknown == nil:
+				q.owner.Warned[w.Allowance] = w.Warnings
+			case w.Period == q.period:
+				q.err = statement.Failed("read usage", w.Unknown)
+			}
 		}
 	}, projections.FindWarnings, shard, slices.Collect(maps.Keys(asking)))
 	for _, q := range batch {
@@ -344,7 +350,7 @@ func (s AllowanceReader) answerUsages(ctx context.Context, shard domain.Shard, b
 	err := sendJudged(ctx, s.Pool, "read usage", b, shard,
 		statement.Column(batch, func(q *usageQuestion) *Judgement { return q.judging }))
 	for _, q := range batch {
-		q.err = err
+		q.err = cmp.Or(err, q.err)
 	}
 }
 

@@ -66,3 +66,32 @@ func TestUsageOfManyCallers(t *testing.T) {
 	}
 	asking.Wait()
 }
+
+// TestWarningOfUnknownAllowance: a warning about an allowance that the program does not know fails the month of its
+// organization, but no other month of the same statement, and no command.
+func TestWarningOfUnknownAllowance(t *testing.T) {
+	l := ledgertest.New(t)
+	store := l.Store(t)
+	damaged, sound := l.Organization(t, 1, domain.InternalPlan), l.Organization(t, 1, domain.InternalPlan)
+	period := domain.PeriodOf(l.Now())
+	if _, err := l.Pool.Exec(t.Context(), `INSERT INTO allowance_warnings (shard, organization_id, allowance, period, of_limit)
+		VALUES (1, $1, 'inventions', $2, 1)`, damaged.ID, int32(period)); err != nil {
+		t.Fatal(err)
+	}
+	var asking sync.WaitGroup
+	for range 20 {
+		for _, q := range []struct {
+			o      ledgertest.Organization
+			period domain.Period
+		}{{damaged, period}, {damaged, period.Previous()}, {sound, period}} {
+			asking.Go(func() {
+				_, err := store.AccountUsage(t.Context(), domain.Access{Organization: q.o.ID, Key: q.o.Key.ID}, q.period)
+				if bad := q.o.ID == damaged.ID && q.period == period; (err != nil) != bad {
+					t.Errorf("organization damaged: %t, month %s: %v", q.o.ID == damaged.ID, q.period, err)
+				}
+			})
+		}
+	}
+	asking.Wait()
+	l.Must(t, l.Reserve(t, damaged, "d", 1))
+}
