@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -46,8 +47,8 @@ type Rebuild struct {
 	RangeRows int // rows that one snapshot compares; 0 means 20,000
 	MendRows  int // rows that one lock copies; 0 means 2,000
 
-	// Found receives every row that differs, and Replayed the number of a shard's events replayed so far. Both must be
-	// safe for concurrent use, because several shards and parts call them.
+	// Found receives every row that differs, in the order of tables and keys, whatever Parts is. Replayed receives the
+	// number of a shard's events replayed so far. It must be safe for concurrent use, because several shards call it.
 	Found    func(Difference)
 	Replayed func(shard domain.Shard, events, of int64)
 }
@@ -59,6 +60,8 @@ type Difference struct {
 	Key        map[string]string // without the shard
 	Kind       DifferenceKind
 	Columns    []string // of DifferentRow
+
+	order string // by table and key
 }
 
 // DifferenceKind names the kind of difference in a row.
@@ -105,6 +108,86 @@ const maxParts = 8
 // PartsOf returns the number of sessions that share each of so many shards on a machine that does jobs at once.
 func PartsOf(jobs, shards int) int { return min(jobs, maxParts) / shards }
 
+// Shards rebuilds shards, at most jobs at once, and calls done with the result of each. It calls neither done nor Found
+// concurrently. A check finds the differences of one shard after those of another, whatever jobs is.
+func (r *Rebuild) Shards(
+	ctx context.Context, shards []domain.Shard, jobs int, done func(Rebuilt, error) error,
+) error {
+	var mu sync.Mutex // locked during done and Found
+	found := func(d Difference) {
+		mu.Lock()
+		defer mu.Unlock()
+		r.Found(d)
+	}
+	each := make([]differences, len(shards))
+	for i := range each {
+		each[i] = make(differences, differencesAhead)
+	}
+	var passing sync.WaitGroup
+	passing.Go(func() {
+		for _, all := range each {
+			for d := range all {
+				found(d)
+			}
+		}
+	})
+	group, running := errgroup.WithContext(ctx)
+	group.SetLimit(jobs) // the shards start in order, so the first that has not ended never waits for another
+	for i, shard := range shards {
+		group.Go(func() error {
+			defer close(each[i])
+			one := *r
+			if one.Found = found; r.Check { // a repair must not wait for another shard
+				one.Found = each[i].send(running)
+			}
+			result, err := one.Shard(running, shard)
+			mu.Lock()
+			defer mu.Unlock()
+			return done(result, err)
+		})
+	}
+	err := group.Wait()
+	passing.Wait()
+	return err
+}
+
+// differences are found by one session in their order. A session that is far ahead of the others waits for them.
+type differences chan Difference
+
+const differencesAhead = 1000
+
+func (all differences) send(ctx context.Context) func(Difference) {
+	return func(d Difference) {
+		select {
+		case all <- d:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// merge calls found with the differences of several sessions, in order, until all sessions have ended.
+func merge(sessions []differences, found func(Difference)) {
+	next := make([]*Difference, len(sessions))
+	for {
+		least := -1
+		for i, all := range sessions {
+			if next[i] == nil {
+				if d, ok := <-all; ok {
+					next[i] = &d
+				}
+			}
+			if next[i] != nil && (least < 0 || next[i].order < next[least].order) {
+				least = i
+			}
+		}
+		if least < 0 {
+			return
+		}
+		found(*next[least])
+		next[least] = nil
+	}
+}
+
 // Shard rebuilds one shard, or only the organization's rows in it.
 func (r *Rebuild) Shard(ctx context.Context, shard domain.Shard) (Rebuilt, error) {
 	count, err := r.parts(ctx)
@@ -112,19 +195,27 @@ func (r *Rebuild) Shard(ctx context.Context, shard domain.Shard) (Rebuilt, error
 		return Rebuilt{}, say.Errorf("rebuild shard %d: %w", shard, err)
 	}
 	group, running := errgroup.WithContext(ctx)
-	workers, logs := make([]rebuilding, count), make([]chan []domain.Event, count)
+	workers, logs, found := make([]rebuilding, count), make([]chan []domain.Event, count), make([]differences, count)
 	for i := range workers {
 		w := &workers[i]
 		*w = rebuilding{Rebuild: *r, shard: shard, part: part{i, count}}
 		w.RangeRows, w.MendRows = cmp.Or(r.RangeRows, 20_000), cmp.Or(r.MendRows, 2000)
 		if count > 1 {
-			logs[i] = make(chan []domain.Event, 1)
-			w.shared = logs[i]
+			logs[i], found[i] = make(chan []domain.Event, 1), make(differences, differencesAhead)
+			if w.shared = logs[i]; r.Found != nil {
+				w.Found = found[i].send(running)
+			}
 		}
-		group.Go(func() error { return w.run(running) })
+		group.Go(func() error {
+			if count > 1 {
+				defer close(found[i])
+			}
+			return w.run(running)
+		})
 	}
 	if count > 1 {
 		group.Go(func() error { return workers[0].read(running, logs) })
+		merge(found, r.Found)
 	}
 	err = group.Wait()
 	result := workers[0].result // every part replays the same events

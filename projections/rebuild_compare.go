@@ -1,11 +1,13 @@
 package projections
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -88,7 +90,7 @@ func (w *rebuilding) compare(ctx context.Context, t table) error {
 			if to, err = w.boundary(ctx, tx, t, f, from); err != nil {
 				return err
 			}
-			found, err = w.differences(ctx, tx, t, f, from, to)
+			found, err = w.between(ctx, tx, t, f, from, to)
 			return err
 		})
 		if err != nil {
@@ -165,7 +167,8 @@ func (w *rebuilding) boundary(ctx context.Context, tx pgx.Tx, t table, f filter,
 	return key, err
 }
 
-func (w *rebuilding) differences(
+// between returns the differences after one key, up to another, in order.
+func (w *rebuilding) between(
 	ctx context.Context, tx pgx.Tx, t table, f filter, from, to []string,
 ) ([]Difference, error) {
 	f = f.beyond(t, ">", from).beyond(t, "<=", to)
@@ -179,8 +182,8 @@ func (w *rebuilding) differences(
 		FROM (SELECT %[2]s FROM %[3]s WHERE %[5]s) l FULL JOIN (SELECT %[2]s FROM %[4]s WHERE %[5]s) r ON %[6]s
 		WHERE l IS DISTINCT FROM r`,
 		strings.Join(keys, ", "), t.all, t.live, t.rebuilt, f.sql, strings.Join(joined, " AND ")), f.args...)
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Difference, error) {
-		d := Difference{Shard: w.shard, Projection: t.name, Key: map[string]string{}, Kind: DifferentRow}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Difference, error) {
+		d := Difference{Shard: w.shard, Projection: t.name, Key: map[string]string{}, Kind: DifferentRow, order: t.name}
 		var key []string
 		var live, rebuilt bool
 		err := row.Scan(&key, &live, &rebuilt, &d.Columns)
@@ -192,9 +195,21 @@ func (w *rebuilding) differences(
 		}
 		for i, v := range key {
 			d.Key[strings.Trim(t.key[i], `"`)] = v
+			d.order += "\x00" + inOrder(v)
 		}
 		return d, err
 	})
+	slices.SortFunc(found, func(a, b Difference) int { return cmp.Compare(a.order, b.order) })
+	return found, err
+}
+
+// inOrder returns a text that sorts as PostgreSQL sorts the value of a divided table's key, an id or a number.
+func inOrder(value string) string {
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		return value
+	}
+	return fmt.Sprintf("%020d", uint64(n)+1<<63)
 }
 
 // mendAll repairs rows, at most most under each lock. A row with a unique value that another wrong row still has cannot

@@ -224,9 +224,11 @@ func TestRebuildRepairsEveryKindOfDamage(t *testing.T) {
 		func(b *projections.Rebuild) { b.Only = []string{"usage"} },
 	} {
 		one, want := r.rebuild(t, 0, func(b *projections.Rebuild) { change(b); b.Check = true })
-		three, got := r.rebuild(t, 0, func(b *projections.Rebuild) { change(b); b.Check, b.Parts = true, 3 })
-		if one != three || len(want) == 0 || !slices.Equal(texts(got), texts(want)) {
-			t.Errorf("three sessions: %+v %v, want %+v %v", three, texts(got), one, texts(want))
+		for _, parts := range []int{3, 7} {
+			several, got := r.rebuild(t, 0, func(b *projections.Rebuild) { change(b); b.Check, b.Parts = true, parts })
+			if one != several || len(want) == 0 || fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%d sessions: %+v %v, want %+v %v", parts, several, got, one, want)
+			}
 		}
 	}
 	kinds := map[projections.DifferenceKind]int{}
@@ -262,13 +264,36 @@ func TestRebuildRepairsEveryKindOfDamage(t *testing.T) {
 	r.Audit(t)
 }
 
-// texts returns differences as sorted texts.
-func texts(found []projections.Difference) (list []string) {
-	for _, d := range found {
-		list = append(list, d.String())
+// TestCheckIsInOrder: a check finds the same in the same order, however many shards and parts it does at once.
+func TestCheckIsInOrder(t *testing.T) {
+	r := newDamagedLedger(t)
+	wrong := r.spoil(t, 0) + r.spoil(t, 2)
+	pool, err := cluster.At(r.URL).RebuildPool(t.Context(), 8)
+	if err != nil {
+		t.Fatal(err)
 	}
-	slices.Sort(list)
-	return list
+	defer pool.Close()
+	var want string
+	for _, jobs := range []int{1, 2, 8} {
+		var found []projections.Difference
+		b := &projections.Rebuild{
+			Pool: pool, Program: "test", RangeRows: 7, Check: true, Parts: projections.PartsOf(jobs, 2),
+			Found: func(d projections.Difference) { found = append(found, d) },
+		}
+		done := 0
+		if err := b.Shards(t.Context(), []domain.Shard{0, 2}, jobs, func(result projections.Rebuilt, err error) error {
+			done += int(result.Differences)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if want == "" {
+			want = fmt.Sprint(found)
+		}
+		if got := fmt.Sprint(found); got != want || len(found) != wrong || done != wrong {
+			t.Errorf("%d jobs: %d of %d differences: %s, want %s", jobs, len(found), wrong, got, want)
+		}
+	}
 }
 
 // TestRebuildOfSwappedRows: rows that hold each other's unique value are repaired, although neither can be repaired

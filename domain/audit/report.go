@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
@@ -136,13 +137,14 @@ func (c *Checker) Finish(done func(parts int)) (Report, error) {
 
 // endTexts reports texts that are missing although no event erased them.
 func (c *Checker) endTexts(h *history) {
-	for id, sequence := range h.erased {
+	byID := func(a, b domain.TextID) int { return bytes.Compare(a[:], b[:]) }
+	for _, id := range slices.SortedFunc(maps.Keys(h.erased), byID) {
 		if h.erasures[id] != 0 {
 			h.sums.Erased++
 			continue
 		}
 		h.findings.add(Finding{
-			Check: CheckText, Organization: h.id.String(), Sequence: sequence,
+			Check: CheckText, Organization: h.id.String(), Sequence: h.erased[id],
 			Expected: say.Sentencef("the text %s, or a texts.erased event that names it", id),
 			Found:    say.Sentencef("an empty one, and no such event"),
 		})

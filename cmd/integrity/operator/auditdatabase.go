@@ -9,10 +9,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/errgroup"
 
 	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/cmd/integrity/internal/worm"
@@ -263,21 +261,8 @@ func (d *databaseAudit) log(
 func (d *databaseAudit) projections(ctx context.Context, r *projections.Rebuild, jobs int) error {
 	bar := d.eventsBar("projections", 1)
 	r.Replayed = drawn(bar)
-	var mu sync.Mutex // guards the findings
-	r.Found = func(row projections.Difference) {
-		mu.Lock()
-		defer mu.Unlock()
-		d.view.found(projectionFinding(row))
-	}
-	group, running := errgroup.WithContext(ctx)
-	group.SetLimit(jobs)
-	for _, shard := range d.shards {
-		group.Go(func() error {
-			_, err := r.Shard(running, shard)
-			return err
-		})
-	}
-	err := group.Wait()
+	r.Found = func(row projections.Difference) { d.view.found(projectionFinding(row)) }
+	err := r.Shards(ctx, d.shards, jobs, func(_ projections.Rebuilt, err error) error { return err })
 	bar.Close()
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -532,5 +533,46 @@ func TestAuditFindsTampering(t *testing.T) {
 		!strings.Contains(said, fmt.Sprintf("compared with the bundle %s: organization %s, %d events, exported at %s; ",
 			former, v.org.ID, c.Events, c.ExportedAt)) {
 		t.Errorf("compared with %+v: %s", c, said)
+	}
+}
+
+// TestFindingsAreInOrder: an audit and rebuild --check print the same in the same order for any number of sessions.
+func TestFindingsAreInOrder(t *testing.T) {
+	v := newEvil(t)
+	for i := range 20 {
+		v.Must(t, v.Register(t, v.org, v.org.Declaration(fmt.Sprint("d-", i), 1, "x")))
+	}
+	for _, spoil := range []string{
+		"UPDATE companies SET reference = reference || 'x'", "UPDATE usage SET used = used + 1", "DELETE FROM allowance_warnings",
+		"UPDATE documents SET highest_version = highest_version + 1", "DELETE FROM feed WHERE sequence % 3 = 0",
+		"UPDATE versions SET size_bytes = 7 WHERE record_id IS NOT NULL", "UPDATE feed SET version = 9",
+	} {
+		v.exec(spoil)
+	}
+	var audited, checked string
+	for _, sessions := range []int{1, 8} {
+		before := runtime.GOMAXPROCS(sessions)
+		view := v.audit()
+		runtime.GOMAXPROCS(before)
+		if got := fmt.Sprint(view.Findings); audited == "" {
+			audited = got
+		} else if got != audited {
+			t.Errorf("audit with %d sessions: %s, want %s", sessions, got, audited)
+		}
+		pool, err := cluster.At(v.URL).RebuildPool(t.Context(), sessions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pool.Close()
+		var out strings.Builder
+		v.app.Out = &out
+		err = v.app.rebuild(t.Context(), &projections.Rebuild{
+			Pool: pool, Check: true, Parts: projections.PartsOf(sessions, 1),
+		}, []domain.Shard{0}, sessions, false)
+		if got, _, _ := strings.Cut(out.String(), " events replayed"); checked == "" {
+			checked = got
+		} else if got != checked || !strings.Contains(got, "feed") || err == nil {
+			t.Errorf("check with %d sessions: %v %s, want %s", sessions, err, got, checked)
+		}
 	}
 }

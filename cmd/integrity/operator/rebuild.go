@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/internal/ledger"
@@ -144,12 +143,9 @@ func (a *app) tellReaders(ctx context.Context, url string) error {
 func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []domain.Shard, jobs int, asJSON bool) error {
 	bar := a.eventsBar("replay", 1)
 	r.Replayed = drawn(bar)
-	var mu sync.Mutex // guards the variables below
 	var sum rebuiltView
 	var printing, busy error
 	r.Found = func(d projections.Difference) {
-		mu.Lock()
-		defer mu.Unlock()
 		if asJSON {
 			printing = errors.Join(
 				printing, cli.WriteJSON(a.Out, differenceView{d.Shard, d.Projection, d.Key, d.Kind, d.Columns}, ""),
@@ -160,27 +156,19 @@ func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []doma
 		printing = errors.Join(printing, err)
 	}
 	start := a.Now()
-	group, running := errgroup.WithContext(ctx)
-	group.SetLimit(jobs)
-	for _, shard := range shards {
-		group.Go(func() error {
-			result, err := r.Shard(running, shard)
-			mu.Lock()
-			defer mu.Unlock()
-			sum.Events, sum.Resumed = sum.Events+result.Events, sum.Resumed+result.Resumed
-			sum.Differences, sum.Mended = sum.Differences+result.Differences, sum.Mended+result.Mended
-			sum.LongestPauseMs = max(sum.LongestPauseMs, float64(result.LongestPause.Microseconds())/1000)
-			if errors.Is(err, projections.ErrRebuilding) {
-				busy = errors.Join(busy, err)
-				return nil // the other shards can still be rebuilt
-			}
-			if err == nil {
-				sum.Shards++
-			}
-			return err
-		})
-	}
-	err := group.Wait()
+	err := r.Shards(ctx, shards, jobs, func(result projections.Rebuilt, err error) error {
+		sum.Events, sum.Resumed = sum.Events+result.Events, sum.Resumed+result.Resumed
+		sum.Differences, sum.Mended = sum.Differences+result.Differences, sum.Mended+result.Mended
+		sum.LongestPauseMs = max(sum.LongestPauseMs, float64(result.LongestPause.Microseconds())/1000)
+		if errors.Is(err, projections.ErrRebuilding) {
+			busy = errors.Join(busy, err)
+			return nil // the other shards can still be rebuilt
+		}
+		if err == nil {
+			sum.Shards++
+		}
+		return err
+	})
 	bar.Close()
 	switch err = errors.Join(err, printing); {
 	case err != nil && !r.Check && !errors.Is(err, projections.ErrNoOrganization):
