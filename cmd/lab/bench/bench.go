@@ -63,6 +63,7 @@ type Result struct {
 	Figures     []*Figure   `json:"contenders,omitempty"`
 	Targets     []Target    `json:"targets"`
 	HOT         []HOT       `json:"updates,omitempty"`
+	Growth      *Growth     `json:"growth,omitempty"`
 	Soak        *Soak       `json:"soak,omitempty"`
 	Rebuild     *Rebuild    `json:"rebuild,omitempty"`
 	Flood       *Flood      `json:"flood,omitempty"`
@@ -93,6 +94,7 @@ type run struct {
 	children   []*child
 	figures    map[string]*Figure
 	measured   map[string]measurement // by the target's name
+	grown      *Growth
 	// The number of evidence answers, and of those with an inclusion proof. Evidence never waits for the proof.
 	exports, proofs atomic.Int64
 	closers         []func() error
@@ -144,7 +146,7 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 	if result.Verified, err = r.verify(ctx); err != nil {
 		return result, fmt.Errorf("what was written is wrong: %w", err)
 	}
-	result.Targets = r.targets()
+	result.Targets, result.Growth = r.targets(), r.grown
 	return result, nil
 }
 

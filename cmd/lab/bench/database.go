@@ -172,54 +172,6 @@ func (r *run) grow(ctx context.Context) error {
 	return r.lab.vacuum(ctx)
 }
 
-// growth compares the cost of a registration in the grown ledger and in a new ledger of 50,000 records. The two take
-// turns on the same server, and every round creates the small ledger again.
-func (r *run) growth(ctx context.Context) error {
-	if r.Growth == 0 || r.Server == nil {
-		r.measured[targetGrowth] = measurement{missing: "needs --growth"}
-		return nil
-	}
-	var wall, work []float64
-	for i := range r.Rounds {
-		r.Progress(fmt.Sprintf(
-			"round %d of %d: a registration at %d records and at %d", i+1, r.Rounds, r.begin, r.lab.records(),
-		))
-		small, err := r.smallLedger(ctx, fmt.Sprintf("small%d", i))
-		if err != nil {
-			return err
-		}
-		big, err := r.timed(ctx, r.lab)
-		if err != nil {
-			return err
-		}
-		wall, work = append(wall, small.PerSecond/big.PerSecond), append(
-			work, float64(big.CPU.total())/float64(small.CPU.total()),
-		)
-	}
-	cost := medianOf(work)
-	r.measured[targetGrowth] = measurement{
-		value: cost, wall: medianOf(wall), cpu: cost,
-		note: fmt.Sprintf("a registration at %d records : at %d", r.lab.records(), r.begin),
-	}
-	return nil
-}
-
-// smallLedger measures a new ledger of 50,000 records.
-func (r *run) smallLedger(ctx context.Context, database string) (round Round, err error) {
-	small, drop, err := r.newDatabase(ctx, database, r.Shards)
-	if err != nil {
-		return round, err
-	}
-	defer func() { err = errors.Join(err, drop()) }()
-	if err := small.fill(ctx, r.begin); err != nil {
-		return round, err
-	}
-	if err := small.vacuum(ctx); err != nil {
-		return round, err
-	}
-	return r.timed(ctx, small)
-}
-
 // newDatabase creates another ledger on the same server.
 func (r *run) newDatabase(ctx context.Context, name string, shards int) (l *lab, drop func() error, err error) {
 	if err := r.lab.exec(ctx, "CREATE DATABASE "+name); err != nil {
@@ -230,18 +182,4 @@ func (r *run) newDatabase(ctx context.Context, name string, shards int) (l *lab,
 		l.close(ctx)
 		return r.lab.exec(context.WithoutCancel(ctx), "DROP DATABASE "+name+" WITH (FORCE)")
 	}, err
-}
-
-// timed measures registrations in process, in groups.
-func (r *run) timed(ctx context.Context, l *lab) (Round, error) {
-	ledger, stop, err := l.open(ctx, 0)
-	if err != nil {
-		return Round{}, err
-	}
-	defer stop()
-	c := &contender{workers: groupsConcurrency, ledger: true, call: l.registering(ledger, l.many)}
-	if err := r.warm(ctx, c); err != nil {
-		return Round{}, err
-	}
-	return r.measureOne(ctx, c, r.Duration, false)
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,6 +53,16 @@ func TestOnce(t *testing.T) {
 		if m := r.measured[name]; m.value <= 0 || m.missing != "" {
 			t.Errorf("%s: %+v", name, m)
 		}
+	}
+	var printed strings.Builder
+	r.grown.table(&printed)
+	t.Log(printed.String())
+	if !slices.ContainsFunc(r.grown.Relations, func(g Grown) bool {
+		leaves := g.Small.LeafPercent > 0 && g.Large.LeafPercent > 0 || r.grown.NoLeaves != ""
+		return g.Relation == "versions_pkey" && g.Small.Blocks > 1 && g.Large.Blocks > 1 && g.Small.Bytes > 0 &&
+			g.Large.Bytes > 0 && leaves
+	}) {
+		t.Errorf("growth: %s", &printed)
 	}
 	if n := r.lab.records(); n < 1500 {
 		t.Errorf("%d records", n)

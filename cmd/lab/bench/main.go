@@ -136,8 +136,8 @@ func command(a *cli.App) *cobra.Command {
 			"which make bench PEERS=1 builds and names")
 	f.IntVar(&config.Rounds, "rounds", 3, "rounds, in each of which every contender has its turn")
 	f.Int64Var(&config.Growth, "growth", 0,
-		"also compare the cost of a registration at 50,000 records with that at this number of records "+
-			"(without a number 5,000,000: about 25 GB of disk and half an hour)")
+		"also compare the cost of a registration, and its need of each table and index, at 50,000 records with that "+
+			"at this number of records (without a number 5,000,000: about 25 GB of disk and half an hour)")
 	f.Lookup("growth").NoOptDefVal = "5000000"
 	f.DurationVar(&config.Soak, "duration", 0,
 		"only registrations over HTTP, for this long (such as 5m): the last minute beside the first")

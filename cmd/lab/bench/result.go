@@ -271,6 +271,9 @@ func (r Result) Table() string {
 	if len(r.HOT) > 0 {
 		b.WriteByte('\n')
 	}
+	if r.Growth != nil {
+		r.Growth.table(&b)
+	}
 	if r.Soak != nil {
 		fmt.Fprintf(&b, "\nregistrations over HTTP, c = %d", r.Soak.Concurrency)
 		columns(&b, 10, "until\tper second\tp50\tp99\tservice at most", func(row func(...any)) {
@@ -307,12 +310,6 @@ func (r Result) Table() string {
 		fmt.Fprintf(&b, "  alone: %s\n", r.Flood.Note)
 	}
 	columns(&b, 62, "target\tfigure\twall ratio\tCPU ratio\twanted\tmoonshot\tverdict", func(row func(...any)) {
-		known := func(v float64, text string) string {
-			if v == 0 {
-				return "–"
-			}
-			return text
-		}
 		for _, t := range r.Targets {
 			value := known(t.PerSecond, whole(t.PerSecond)+"/s")
 			if t.Value != nil && t.Unit != unitRatio {
@@ -373,6 +370,14 @@ func columns(b *strings.Builder, first int, heading string, rows func(row func(.
 		fmt.Fprintln(w)
 	})
 	_ = w.Flush() // a Builder never fails
+}
+
+// known returns text, or a dash if the value is not known.
+func known(v float64, text string) string {
+	if v == 0 {
+		return "–"
+	}
+	return text
 }
 
 func whole(v float64) string { return fmt.Sprintf("%.0f", v) }
