@@ -109,7 +109,7 @@ const maxParts = 8
 func PartsOf(jobs, shards int) int { return min(jobs, maxParts) / shards }
 
 // Shards rebuilds shards, at most jobs at once, and calls done with the result of each. It calls neither done nor Found
-// concurrently. A check finds the differences of one shard after those of another, whatever jobs is.
+// concurrently. A check finds the differences of one shard after another shard's, whatever jobs is.
 func (r *Rebuild) Shards(
 	ctx context.Context, shards []domain.Shard, jobs int, done func(Rebuilt, error) error,
 ) error {
