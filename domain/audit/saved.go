@@ -67,7 +67,7 @@ func (c *Checker) save() error {
 // otherwise or leave another state although its fields stay the same: a new or stricter check, a check that falls away,
 // a repaired fault of a check, another meaning of a saved field, another order of claims or parts. A change of texts or
 // speed does not count. A state of other rules is refused, because the events before it were not judged by these: the
-// auditor runs a whole audit.
+// auditor runs a whole audit. The package's tests remind of the number if one of their histories is judged otherwise.
 const rules = 1
 
 // shape is at the beginning of a saved state. Its digest differs if another version of the program keeps other fields
