@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
+
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 )
@@ -239,46 +241,136 @@ func TestKeysThatCannotWork(t *testing.T) {
 	}
 }
 
-// The form of a key chooses the only company, leads to a first one, and makes no key that needs a company without one,
-// unless the person has said so.
+// The form of a key leads to a company that can be selected, and makes no key that needs a company without one, unless
+// the person has said so. It selects none by itself: a key that needs none would see more than it has to.
 func TestKeyFormLeadsToACompany(t *testing.T) {
 	s := openConsole(t)
 	const page, chosen, first = "/en/console/keys/new", `value="company-1" checked`, "A company comes first"
+	const closed = "No company is active"
 	p := s.signedIn(s.org.Email)
-	shown := func(has, lacks string) {
+	shown := func(p *guest, has string, lacks ...string) {
 		t.Helper()
-		if a := p.visit(page).says(http.StatusOK, has); contains(a.body, lacks) {
-			t.Errorf("the form has %q: %s", lacks, a.body)
+		a := p.visit(page).says(http.StatusOK, has)
+		for _, words := range append(lacks, chosen) {
+			if contains(a.body, words) {
+				t.Errorf("the form has %q: %s", words, a.body)
+			}
 		}
 	}
-	refused := func(form ...string) {
+	refused := func(p *guest, name, words string, form ...string) {
 		t.Helper()
 		keys := s.count("api_keys")
-		a := p.sendForm(page, append(form, "name", "worker", "scopes", "integrity:write")...).says(
-			http.StatusUnprocessableEntity, `id="withoutCompany-error" role="alert"`, `aria-describedby="withoutCompany-error"`,
+		a := p.sendForm(page, append(form, "name", "worker")...).says(
+			http.StatusUnprocessableEntity, `id="`+name+`-error" role="alert"`, `aria-describedby="`+name+`-error"`, words,
 		)
 		if s.count("api_keys") != keys || contains(a.body, chosen) != slices.Contains(form, "company-1") {
 			t.Errorf("refused with %v: %s", form, a.body)
 		}
 	}
-	shown(chosen, first)
-	refused()
-	refused("companies", "company-1", "withoutCompany", "on")
+	shown(p, `value="company-1"`, first, closed)
+	refused(p, "withoutCompany", "Select at least one", "scopes", "integrity:write")
+	for _, scope := range []string{"integrity:write", "audit:read"} {
+		refused(
+			p, "eitherCompany", "not both", "scopes", scope, "companies", "company-1", "withoutCompany", "on",
+		)
+	}
 	p.press("/en/console/companies", "reference", "second")
-	shown(`value="second"`, chosen)
-	refused()
+	shown(p, `value="second"`, first, closed)
+	refused(p, "withoutCompany", "Select at least one", "scopes", "integrity:write")
 
-	// With no open company, the form leads to the page of companies, which leads back.
+	// With no active company, the form leads to the page of companies, where one can be reopened.
 	for _, company := range []string{"company-1", "second"} {
 		p.press("/en/console/companies/" + company + "/close")
 	}
-	shown(first, `name="companies"`)
-	p.visit(page).says(http.StatusOK, `its page leads back here. <a href="/en/console/companies">`)
-	p.visit(strings.TrimPrefix(page, "/en")).says(http.StatusOK, "Antes hace falta una empresa")
-	refused()
+	shown(p, closed, `name="companies"`, first, "leads back")
+	p.visit(page).says(http.StatusOK, `Reopen one`, `<a href="/en/console/companies">`)
+	p.visit(strings.TrimPrefix(page, "/en")).says(http.StatusOK, "Reabra una")
+	refused(p, "noCompany", "on the Companies page", "scopes", "integrity:write")
+
+	// The page of the first company leads back.
+	o := domain.NewOrganizationID(s.Now(), 1)
+	origin := domain.Origin{Organization: o, Actor: domain.OperatorActor, RequestID: "test"}
+	s.Must(t, &domain.CreateOrganization{Origin: origin, Name: "Example", Plan: domain.InternalPlan, Internal: true})
+	s.Must(t, &domain.AddMember{Origin: origin, Email: "empty@example.com", Role: domain.Owner})
+	empty := s.signedIn("empty@example.com")
+	shown(empty, first, `name="companies"`, closed)
+	empty.visit(page).says(http.StatusOK, `its page leads back here. <a href="/en/console/companies">`)
+	empty.visit(strings.TrimPrefix(page, "/en")).says(http.StatusOK, "Antes hace falta una empresa")
+	refused(empty, "noCompany", "on the Companies page", "scopes", "integrity:read")
 	p.visit("/en/console/companies?said=company").says(http.StatusOK, `href="`+page+`"`)
 	p.sendForm(page, "name", "auditor", "scopes", "audit:read").says(http.StatusOK, "shows the key once")
 	s.Audit(t)
+}
+
+// The focus goes to the first wrong field of the form, and to no other.
+func TestKeyFormFocus(t *testing.T) {
+	s := openConsole(t)
+	p := s.signedIn(s.org.Email)
+	focused := regexp.MustCompile(`id="([^"]+)"[^>]* autofocus`)
+	fields := [][]string{
+		{"name", "name", ""}, {"scopes-error", "scopes", "unknown"}, {"eitherCompany-error", "withoutCompany", "on"},
+		{"expiresAt", "expiresAt", "soon"}, {"source", "source", "a b"}, {"networks", "networks", "here"},
+		{"maxVersionStep", "maxVersionStep", "0"},
+	}
+	for i := range fields {
+		form := []string{"companies", "company-1"}
+		if i > 0 {
+			form = append(form, "name", "worker")
+		}
+		if i > 1 {
+			form = append(form, "scopes", "integrity:read")
+		}
+		for _, wrong := range fields[i:] {
+			form = append(form, wrong[1:]...)
+		}
+		a := p.sendForm("/en/console/keys/new", form...).says(http.StatusUnprocessableEntity)
+		found := focused.FindAllSubmatch(a.body, -1)
+		if len(found) != 1 || string(found[0][1]) != fields[i][0] || strings.Count(string(a.body), " autofocus") != 1 {
+			t.Errorf("%v has the focus on %q", form, found)
+		}
+	}
+}
+
+// The script selects the only company while a chosen scope needs one, and leaves a person's own choice alone.
+func TestKeyFormSelectsTheOnlyCompany(t *testing.T) {
+	t.Parallel()
+	w := openDocuments(t)
+	p := w.tab()
+	p.signsIn("")
+	const company = "#company-company-1"
+	p.open("/en/console/keys/new")
+	p.do(chromedp.WaitVisible(chromedp.CSS("[data-presets]:not(.waiting)")))
+	steps := func(selected bool, clicks ...string) {
+		t.Helper()
+		for _, selector := range clicks {
+			eval[bool](p, "document.querySelector(`"+selector+"`).click() === undefined")
+		}
+		if eval[bool](p, "document.querySelector(`"+company+"`).checked") != selected {
+			t.Errorf("after %v the company is selected: %t", clicks, !selected)
+		}
+	}
+	const read, revoke, audit = `[value="integrity:read"]`, `[value="integrity:revoke"]`, `[value="audit:read"]`
+	const preset, certify, without = `[data-ticks="integrity:write"]`, "[data-ticks-group]", "#withoutCompany"
+	steps(false)
+	steps(false, audit)
+	steps(true, read)
+	steps(true, revoke, read)
+	steps(false, revoke)
+	steps(true, preset)
+	steps(false, certify)
+	steps(true, preset)
+	steps(false, without) // both would be refused
+	steps(true, without)
+	steps(false, company) // by the person, whatever other scope is chosen
+	steps(false, revoke)
+	steps(true, certify, company)
+	steps(true, preset, certify)
+
+	// With several, the person selects.
+	w.Company(t, w.org, "second")
+	p.open("/en/console/keys/new")
+	p.do(chromedp.WaitVisible(chromedp.CSS("[data-presets]:not(.waiting)")))
+	steps(false, preset)
 }
 
 // Only owners and admins see the keys of their organization. An admin cannot rotate an owner's key and is not offered

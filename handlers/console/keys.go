@@ -141,11 +141,14 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
+// companyScopes returns the scopes that allow nothing without a company.
+func companyScopes() []domain.Scope {
+	return []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite, domain.IntegrityRevoke}
+}
+
 // needCompany reports whether one of the scopes allows nothing without a company.
 func needCompany(scopes []domain.Scope) bool {
-	return slices.ContainsFunc(scopes, func(s domain.Scope) bool {
-		return s == domain.IntegrityRead || s == domain.IntegrityWrite || s == domain.IntegrityRevoke
-	})
+	return slices.ContainsFunc(scopes, func(s domain.Scope) bool { return slices.Contains(companyScopes(), s) })
 }
 
 // warningsOf returns what keeps a working key from what its scopes promise.
@@ -204,7 +207,7 @@ func (s keyPages) newKeyPage(r *http.Request) (any, error) {
 }
 
 // newKey returns the form of a key with its choices: the scopes of the person's role, and companies that accept
-// versions. A single company is chosen already.
+// versions. It chooses none of them, because a key that needs no company would see more with one.
 func (s keyPages) newKey(r *http.Request) (web.NewKey, error) {
 	c := edge.CallOf(r)
 	companies, more, err := s.Store.Companies(
@@ -215,8 +218,9 @@ func (s keyPages) newKey(r *http.Request) (web.NewKey, error) {
 		Companies: wire.Each(companies, func(c domain.Company) web.Choosable { return web.Choosable{Name: c.Reference} }),
 		Least:     day(c.Start), Most: lastDay(c.Start.Add(domain.MaxKeyLifetime)),
 	}
-	if len(companies) == 1 && !more {
-		shown.Companies[0].Chosen = true
+	if err == nil && len(companies) == 0 {
+		companies, _, err = s.Store.Companies(r.Context(), c.Access, true, domain.CompanyClosedStatus, "", 1)
+		shown.AllClosed = len(companies) > 0
 	}
 	for _, g := range scopeGroups() {
 		group := web.ScopeGroup{Name: g.name}
@@ -240,7 +244,7 @@ type scopeGroup struct {
 // scopeGroups returns all scopes in the order of the key form: the scopes that most keys need come first.
 func scopeGroups() []scopeGroup {
 	return []scopeGroup{
-		{"Registering", []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite, domain.IntegrityRevoke}},
+		{"Registering", companyScopes()},
 		{"Certification", []domain.Scope{
 			domain.VerifyRead, domain.ArtifactsRead, domain.ArtifactsWrite, domain.AnalysesRead, domain.ReviewsWrite,
 			domain.ApprovalsWrite, domain.CertificatesRead,
@@ -269,7 +273,7 @@ func keyFields(r *http.Request) *strictjson.Object {
 }
 
 // readFormKey reads a key as the API does, but a key whose scopes need a company is refused without one unless the
-// person has ticked that it has none yet.
+// person has ticked that it has none yet. A key with companies is refused if the person has ticked that too.
 func readFormKey(o *strictjson.Object) domain.CreateKey {
 	k, without := action.ReadNewKey(o), o.Bool("withoutCompany", strictjson.Optional)
 	if without == (len(k.Companies) > 0) && (without || needCompany(k.Scopes)) {

@@ -99,6 +99,7 @@ type NewKey struct {
 	Scopes                             []ScopeGroup
 	Companies                          []Choosable
 	MoreCompanies                      bool // there are more companies than the form lists
+	AllClosed                          bool // there are companies, but none is active
 	WithoutCompany                     bool // the person wants a key that may use no company yet
 	MaxName, MaxStep                   int
 	Least, Most                        string // first and last date for its end
@@ -106,9 +107,26 @@ type NewKey struct {
 	Wrong                              map[string]bool
 }
 
-// WrongCompanies returns the field of the companies that is wrong, which its error is named after.
+// WrongCompanies returns the name of the error about companies; empty means none.
 func (k NewKey) WrongCompanies() string {
-	for _, name := range []string{"companies", "withoutCompany"} {
+	switch {
+	case k.Wrong["companies"]:
+		return "companies"
+	case !k.Wrong["withoutCompany"]:
+		return ""
+	case k.WithoutCompany:
+		return "eitherCompany"
+	case len(k.Companies) == 0:
+		return "noCompany"
+	}
+	return "withoutCompany"
+}
+
+// FirstWrong returns the first wrong field in the order of the form, which gets the focus; empty means none.
+func (k NewKey) FirstWrong() string {
+	for _, name := range []string{
+		"name", "scopes", "companies", "withoutCompany", "expiresAt", "source", "networks", "maxVersionStep",
+	} {
 		if k.Wrong[name] {
 			return name
 		}

@@ -1,12 +1,37 @@
-// Buttons that tick the scopes which a usual kind of program needs, and no others.
+// Buttons that tick the scopes which a usual kind of program needs, and no others; and the only company, while a key needs
+// one.
 
 import { all } from "./console.js";
 
 const said = document.querySelector("[data-ticked]");
 const missing = document.querySelector("#scopes-error");
+const without = document.querySelector("#withoutCompany");
+const [only, ...others] = all('[name="companies"]');
+
+const needsCompany = () => !without.checked && document.querySelector('[data-group="Registering"] :checked') !== null;
+let needed = needsCompany();
+let added = false; // the company was selected here, not by the person
+
+// The only company is selected when the key begins to need one, and given up with the need.
+const selectOnly = () => {
+  if (only === undefined || others.length > 0 || needed === needsCompany()) {
+    return;
+  }
+  needed = !needed;
+  if (needed !== only.checked && (needed || added)) {
+    only.checked = added = needed;
+  }
+};
+without.addEventListener("change", selectOnly);
+only?.addEventListener("change", () => {
+  added = false;
+});
 
 // A scope is chosen now, so the error says nothing true any more.
-const chosen = () => missing?.remove();
+const chosen = () => {
+  missing?.remove();
+  selectOnly();
+};
 for (const box of all('[name="scopes"]')) {
   box.addEventListener("change", chosen);
 }
