@@ -1,5 +1,5 @@
-// Buttons that tick the scopes which a usual kind of program needs, and no others; and the only company, while a key needs
-// one.
+// Buttons that tick the scopes which a usual kind of program needs, and no others. While one of the scopes needs a
+// company, the only company is selected.
 
 import { all } from "./console.js";
 
@@ -10,9 +10,9 @@ const [only, ...others] = all('[name="companies"]');
 
 const needsCompany = () => !without.checked && document.querySelector('[data-group="Registering"] :checked') !== null;
 let needed = needsCompany();
-let added = false; // the company was selected here, not by the person
+let added = false; // whether the script selected the company, and not the person
 
-// The only company is selected when the key begins to need one, and given up with the need.
+// Act only when the need begins or ends: in between, the person's own choice stays.
 const selectOnly = () => {
   if (only === undefined || others.length > 0 || needed === needsCompany()) {
     return;
