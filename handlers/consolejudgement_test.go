@@ -100,6 +100,19 @@ func (c *consoleService) newAuthenticator() authenticator {
 	return a
 }
 
+// passkeyNamed adds a passkey to the owner that no authenticator can use.
+func (c *consoleService) passkeyNamed(name string) domain.Passkey {
+	c.t.Helper()
+	member := c.org.Key.Member
+	add := &domain.AddPasskey{
+		Origin: domain.Origin{Organization: c.org.ID, Actor: domain.MemberActor(member), RequestID: "test", Console: true},
+		Member: member, Name: name,
+		Credential: domain.Credential{CredentialID: []byte(name), PublicKey: []byte(name), Transports: []string{}},
+	}
+	must(c.service, add)
+	return add.Outcome
+}
+
 // asked requests the options and returns the challenge to sign.
 func (p *guest) asked() (challenge string) {
 	p.t.Helper()

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -234,6 +235,52 @@ func TestCommandIsQuoted(t *testing.T) {
 		if got := console.Quoted(text); got != want {
 			t.Errorf("%q: %s, want %s", text, got, want)
 		}
+	}
+}
+
+// While a person has at most one passkey, the page of passkeys leads to a second one and says how to sign in without any.
+// The page that removes the last one says so too.
+func TestOnePasskeyLeadsToASecond(t *testing.T) {
+	s := openConsole(t)
+	p := s.signedIn(s.org.Email)
+	const security = "/en/console/security"
+	second := []string{"two on different devices", "sign in on the other device", `href="/en/console/members#invite"`}
+	without := []string{"emails to <span class=\"who\">" + s.org.Email, "another owner or the operator"}
+	all := slices.Concat(second, without)
+	p.visit(security).says(http.StatusOK, all...)
+	first := s.passkeyNamed("office laptop")
+	p.visit(security).says(http.StatusOK, append(all, "lost the device, end its session")...)
+	p.visit("/console/security").says(http.StatusOK, "dos en dispositivos distintos", "otro propietario o al operador")
+	remove := func(key domain.Passkey) string { return security + "/passkeys/" + key.ID.String() + "/remove" }
+	p.visit(remove(first)).says(http.StatusOK, append(without, "your last passkey")...)
+	p.visit(strings.TrimPrefix(remove(first), "/en")).says(http.StatusOK, "su última llave de acceso")
+	must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "second@example.com", Role: domain.Owner})
+	if page := p.visit(security).says(http.StatusOK, second[:2]...); contains(page.body, "#invite") {
+		t.Error("a second owner is asked for although there is one")
+	}
+	s.passkeyNamed("phone")
+	for _, text := range append(all, "your last passkey") {
+		if contains(p.visit(security).body, text) || contains(p.visit(remove(first)).body, text) {
+			t.Errorf("with two passkeys a page says %q", text)
+		}
+	}
+	s.Audit(t)
+}
+
+// Without mail, a person without a passkey needs the operator's command.
+func TestLastPasskeyWithoutMail(t *testing.T) {
+	s := &consoleService{service: open(t, options{})}
+	p := s.guest()
+	p.press("/en/console/link/" + s.operatorLink(s.org.Key.Member)).leads("/en/console")
+	command := `<pre><code id="command">integrity member sign-in-link --email ` + s.org.Email + "<"
+	last := s.passkeyNamed("office laptop")
+	p.visit("/en/console/security").says(http.StatusOK, command, "its operator gets a link")
+	remove := "/console/security/passkeys/" + last.ID.String() + "/remove"
+	p.visit("/en"+remove).says(http.StatusOK, "your last passkey", command)
+	p.visit(remove).says(http.StatusOK, "su última llave de acceso", command, "su operador obtiene un enlace")
+	s.passkeyNamed("phone")
+	if contains(p.visit("/en/console/security").body, command) || contains(p.visit("/en"+remove).body, command) {
+		t.Error("with two passkeys a page shows the command")
 	}
 }
 

@@ -123,9 +123,15 @@ func (s securityPages) security(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	another, err := s.Store.HasOwnerBeside(r.Context(), c.Session.Organization, c.Session.Member)
+	if err != nil {
+		return nil, err
+	}
+	shown := s.frameOf(r, "security")
+	s.withoutMail(r, &shown, shown.Email)
 	return consolePageOf(s.site.Security(web.Security{
-		Console: s.frameOf(r, "security"),
-		Keys:    wire.Each(passkeys, viewPasskey),
+		Console: shown, OnlyOwner: c.Session.Role == domain.Owner && !another,
+		Keys: wire.Each(passkeys, viewPasskey),
 		Sessions: wire.Each(sessions, func(at session.Session) web.SessionView {
 			return web.SessionView{
 				ID: at.ID.String(), UserAgent: at.UserAgent, Since: at.CreatedAt, UsedAt: at.UsedAt, Own: at.ID == c.Session.ID,
@@ -160,7 +166,9 @@ func (s securityPages) removePasskeyPage(r *http.Request) (any, error) {
 	}
 	for _, p := range list {
 		if p.ID == id {
-			return consolePageOf(s.site.RemovePasskey(s.frameOf(r, "passkey-remove"), viewPasskey(p)))
+			shown := s.frameOf(r, "passkey-remove")
+			s.withoutMail(r, &shown, shown.Email)
+			return consolePageOf(s.site.RemovePasskey(shown, viewPasskey(p), len(list) == 1))
 		}
 	}
 	return onward(r, "/security"), nil

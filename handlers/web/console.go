@@ -405,6 +405,8 @@ type Security struct {
 	Sessions []SessionView
 	MaxName  int
 	Prove    string // the page for a proof of identity; empty if the last one is recent
+	// OnlyOwner reports whether the person is the organization's only owner.
+	OnlyOwner bool
 }
 
 // Passkey is a passkey of the person.
@@ -460,9 +462,10 @@ func (s ConsolePages) Security(p Security) ([]byte, error) {
 }
 
 // RemovePasskey renders the page that explains the effect of removing a passkey.
-func (s ConsolePages) RemovePasskey(c Console, key Passkey) ([]byte, error) {
+func (s ConsolePages) RemovePasskey(c Console, key Passkey, last bool) ([]byte, error) {
 	return s.renderConsole("passkey-remove.html", struct {
 		consoleFrame
-		Key Passkey
-	}{s.consoleFrame(c), key})
+		Key  Passkey
+		Last bool
+	}{s.consoleFrame(c), key, last})
 }
