@@ -161,6 +161,50 @@ func TestHistoryNamesActors(t *testing.T) {
 	s.signedIn(s.org.Email).visit(historyPage).says(http.StatusOK, "<code>"+admin.ID.String()+"</code></a>")
 }
 
+// A passkey has the name that its owner gave it, also once it is removed, until the name is erased. Only people who
+// manage members see it.
+func TestHistoryNamesPasskeys(t *testing.T) {
+	s := openConsole(t)
+	owner := s.signedIn(s.org.Email)
+	reader, _ := s.added("viewer@example.com", domain.Viewer)
+	id := s.passkeyNamed("office laptop").ID.String()
+	owner.press("/en/console/security/passkeys/" + id + "/remove").says(http.StatusSeeOther)
+	named := `<bdi title="` + id + `">office laptop</bdi>`
+	if page := owner.visit(historyPage).says(http.StatusOK); strings.Count(string(page.body), named) != 2 {
+		t.Errorf("of a passkey that was added and removed: %s", page.body)
+	}
+	if page := reader.visit(historyPage).says(http.StatusOK, id); contains(page.body, "office laptop") {
+		t.Error("a viewer sees the name of another member's passkey")
+	}
+	s.owner("UPDATE texts SET body = NULL WHERE body = 'office laptop'")
+	owner.visit(historyPage).says(http.StatusOK, "<code>"+id+"</code>")
+}
+
+// The column of actors tells a key from a person, names the member who accepted an invitation beside the service that
+// recorded it, and the page explains the operator and the service.
+func TestHistoryTellsKeysFromPeople(t *testing.T) {
+	s := openConsole(t)
+	owner := s.signedIn(s.org.Email)
+	name := "demo admin"
+	must(s.service, &domain.ChangeKey{Origin: s.org.Operator(), Key: s.org.Key.ID, Name: &name})
+	s.registered("a", 1, "one")
+	page := "/keys/" + s.org.Key.ID.String() + `">demo admin</a>`
+	for path, words := range map[string][]string{
+		historyPage: {`">key <a href="/en/console` + page, "the operator runs the installation", "the service is the program"},
+		strings.TrimPrefix(historyPage, "/en"): {
+			`>clave <a href="/console` + page, "el operador administra la instalación", "el servicio es el propio programa",
+		},
+	} {
+		owner.visit(path).says(http.StatusOK, words...)
+	}
+	invited := owner.press(membersPage, "email", "third@example.com", "role", "viewer").says(http.StatusOK)
+	joined := s.memberCalled("third@example.com").String()
+	s.guest().press(string(invitationLink.Find(invited.body))).says(http.StatusSeeOther)
+	owner.visit(historyPage + "?action=member.joined").says(
+		http.StatusOK, `data-label="By"><a href="/en/console/members/`+joined+`">third@example.com</a> <span class="hint">(service)</span>`,
+	)
+}
+
 // Events are shown in words. Their targets have links if the role may see them, also in rows that are loaded later.
 func TestHistoryInWords(t *testing.T) {
 	s := openConsole(t)

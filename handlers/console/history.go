@@ -283,6 +283,9 @@ func (s historyPages) happened(ctx context.Context, c *edge.Call, events []query
 			At: e.OccurredAt, Action: string(e.Action), Target: e.Subject, TargetName: named[e.Subject], Actor: actor,
 			ActorName: named[actor], Gone: gone[e.Subject], Sequence: e.Sequence,
 		}
+		if e.Action == domain.MemberJoined { // the service is the actor, since the person could not act as a member yet
+			h.Actor, h.ActorName, h.Through = e.Subject, named[e.Subject], actor
+		}
 		if e.Reason != nil {
 			h.Reason = *e.Reason
 		}
@@ -321,8 +324,8 @@ func outcomeOf(action domain.EventType, change web.Change, before string) string
 	return ""
 }
 
-// named returns the names of companies, documents, keys, members and domains among the targets and actors of events, by
-// their ids. Only people who manage keys, members and domains see theirs.
+// named returns the names of companies, documents, keys, passkeys, members and domains among the targets and actors of
+// events, by their ids. Only people who manage keys, members and domains see theirs and the names of passkeys.
 func (s historyPages) named(
 	ctx context.Context, c *edge.Call, events []query.AuditEvent,
 ) (map[string]string, error) {
@@ -331,6 +334,7 @@ func (s historyPages) named(
 	var companies []domain.CompanyID
 	var versions []domain.ArtifactVersionID
 	var statements []domain.StatementID
+	var passkeys []domain.PasskeyID
 	ids := map[[16]byte]string{}
 	for _, e := range events {
 		for _, text := range []string{e.Subject, e.Actor.String(), e.Company.String()} {
@@ -339,16 +343,17 @@ func (s historyPages) named(
 			companies = collect(ids, companies, domain.ParseID[domain.CompanyID], text)
 			versions = collect(ids, versions, domain.ParseID[domain.ArtifactVersionID], text)
 			statements = collect(ids, statements, domain.ParseID[domain.StatementID], text)
+			passkeys = collect(ids, passkeys, domain.ParseID[domain.PasskeyID], text)
 		}
 	}
 	if !c.Session.Role.Allows(domain.OrganizationAdmin) {
-		keys, statements = nil, nil
+		keys, statements, passkeys = nil, nil, nil
 	}
 	addresses, err := s.memberAddresses(ctx, c, members)
 	if err != nil {
 		return nil, err
 	}
-	names, err := s.Store.Names(ctx, c.Session.Organization, keys, companies, versions, statements)
+	names, err := s.Store.Names(ctx, c.Session.Organization, keys, companies, versions, statements, passkeys)
 	named := map[string]string{c.Session.Organization.String(): c.Session.OrganizationName}
 	for id, address := range addresses {
 		named[ids[id]] = address

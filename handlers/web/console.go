@@ -50,7 +50,10 @@ func (f consoleFrame) PageOf(id string) string {
 }
 
 // author is the actor of an event, with its page if the role may see it.
-type author struct{ Actor, Name, Page string }
+type author struct {
+	Actor, Name, Page string
+	Kind              string // the word for a key; otherwise empty
+}
 
 // Acted returns an actor by its text and by the name that people know it by, which may be empty.
 func (f consoleFrame) Acted(actor, name string) author {
@@ -60,7 +63,11 @@ func (f consoleFrame) Acted(actor, name string) author {
 	case "system":
 		name = f.C["System"].(string)
 	}
-	return author{actor, name, f.PageOf(actor)}
+	a := author{Actor: actor, Name: name, Page: f.PageOf(actor)}
+	if domain.ParseActor(actor).Kind() == domain.ActorKey {
+		a.Kind = f.C["Key"].(string)
+	}
+	return a
 }
 
 // Console is the content that every page of the console shares.

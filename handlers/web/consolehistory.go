@@ -31,6 +31,7 @@ type Happened struct {
 	TargetVersion      int32  // of a record
 	Actor, ActorName   string
 	Company            string // to which the target got or lost access; may be empty
+	Through            string // the stored actor, if it is not Actor itself; usually empty
 	Gone               bool   // the target is deleted
 	Reason             string // of a revocation; may be empty
 	Change             Change

@@ -228,16 +228,19 @@ var findNames = cluster.SQL(`SELECT k.key_id, t.body FROM {api_keys} k
 		WHERE p.shard = $1 AND p.organization_id = $2 AND p.statement_id = ANY($6)
 	UNION ALL SELECT p.statement_id, t.body FROM {publisher_names} p
 		JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = $2 AND id = p.name_id AND body IS NOT NULL OFFSET 0) t ON true
-		WHERE p.shard = $1 AND p.organization_id = $2 AND p.statement_id = ANY($6)`)
+		WHERE p.shard = $1 AND p.organization_id = $2 AND p.statement_id = ANY($6)
+	UNION ALL SELECT p.passkey_id, t.body FROM {passkeys} p
+		JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = $2 AND id = p.name_id AND body IS NOT NULL OFFSET 0) t ON true
+		WHERE p.shard = $1 AND p.organization_id = $2 AND p.passkey_id = ANY($7)`)
 
-// Names reads the names of keys, the references of companies, the titles of documents' versions, and the domains and
+// Names reads the names of keys and passkeys, also of those that have ended, the references of companies, the titles of documents' versions, and the domains and
 // the name that an organization says are its own, each by its id. It leaves out erased names and unknown ids.
 func (s HistoryReader) Names(
 	ctx context.Context, o domain.OrganizationID, keys []domain.KeyID, companies []domain.CompanyID,
-	versions []domain.ArtifactVersionID, statements []domain.StatementID,
+	versions []domain.ArtifactVersionID, statements []domain.StatementID, passkeys []domain.PasskeyID,
 ) (map[[16]byte]string, error) {
 	return statement.Map[[16]byte, string](ctx, s.Pool, "read names", findNames, o.Shard(), o, keys, companies, versions,
-		statements)
+		statements, passkeys)
 }
 
 // actorOf reads the actors of an action, of the first or the last such event about each subject. The index by target
