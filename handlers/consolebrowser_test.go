@@ -145,6 +145,13 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	p.looks("console-key-made")
 	p.open("/console/keys")
 	p.looks("console-keys")
+	if broken := eval[[]string](p, `[...document.querySelectorAll("td.address")].filter(e => {
+		const text = document.createRange()
+		text.selectNodeContents(e)
+		return e.textContent === "operador" && text.getClientRects().length > 1
+	}).map(e => e.outerHTML)`); len(broken) > 0 {
+		t.Errorf("a word is broken in a table that is 1280 pixels wide: %s", broken)
+	}
 	p.click("tbody tr:last-child a")
 	p.do(chromedp.WaitVisible(chromedp.CSS("#expiresAt")))
 	p.looks("console-key")
