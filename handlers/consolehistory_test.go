@@ -190,9 +190,11 @@ func TestHistoryTellsKeysFromPeople(t *testing.T) {
 	s.registered("a", 1, "one")
 	page := "/keys/" + s.org.Key.ID.String() + `">demo admin</a>`
 	for path, words := range map[string][]string{
-		historyPage: {`">key <a href="/en/console` + page, "the operator runs the installation", "the service is the program"},
+		historyPage: {
+			`">key <a href="/en/console` + page, "the operator runs the installation", "the service is the program",
+		},
 		strings.TrimPrefix(historyPage, "/en"): {
-			`>clave <a href="/console` + page, "el operador administra la instalación", "el servicio es el propio programa",
+			`">clave <a href="/console` + page, "el operador administra la instalación", "el servicio es el propio programa",
 		},
 	} {
 		owner.visit(path).says(http.StatusOK, words...)
@@ -200,8 +202,9 @@ func TestHistoryTellsKeysFromPeople(t *testing.T) {
 	invited := owner.press(membersPage, "email", "third@example.com", "role", "viewer").says(http.StatusOK)
 	joined := s.memberCalled("third@example.com").String()
 	s.guest().press(string(invitationLink.Find(invited.body))).says(http.StatusSeeOther)
-	owner.visit(historyPage + "?action=member.joined").says(
-		http.StatusOK, `data-label="By"><a href="/en/console/members/`+joined+`">third@example.com</a> <span class="hint">(service)</span>`,
+	owner.visit(historyPage+"?action=member.joined").says(
+		http.StatusOK, `data-label="By"><a href="/en/console/members/`+joined+`">third@example.com</a>`,
+		` <span class="hint">(service)</span>`,
 	)
 }
 

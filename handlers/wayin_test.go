@@ -238,8 +238,8 @@ func TestCommandIsQuoted(t *testing.T) {
 	}
 }
 
-// While a person has at most one passkey, the page of passkeys leads to a second one and says how to sign in without any.
-// The page that removes the last one says so too.
+// While a person has at most one passkey, the page of passkeys leads to a second one and says how to sign in without
+// any. The page that removes the last one says so too.
 func TestOnePasskeyLeadsToASecond(t *testing.T) {
 	s := openConsole(t)
 	p := s.signedIn(s.org.Email)

@@ -233,8 +233,9 @@ var findNames = cluster.SQL(`SELECT k.key_id, t.body FROM {api_keys} k
 		JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = $2 AND id = p.name_id AND body IS NOT NULL OFFSET 0) t ON true
 		WHERE p.shard = $1 AND p.organization_id = $2 AND p.passkey_id = ANY($7)`)
 
-// Names reads the names of keys and passkeys, also of those that have ended, the references of companies, the titles of documents' versions, and the domains and
-// the name that an organization says are its own, each by its id. It leaves out erased names and unknown ids.
+// Names reads the names of keys and passkeys, also of those that have ended, the references of companies, the titles of
+// documents' versions, and the domains and the name that an organization says are its own, each by its id. It leaves
+// out erased names and unknown ids.
 func (s HistoryReader) Names(
 	ctx context.Context, o domain.OrganizationID, keys []domain.KeyID, companies []domain.CompanyID,
 	versions []domain.ArtifactVersionID, statements []domain.StatementID, passkeys []domain.PasskeyID,
