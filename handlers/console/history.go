@@ -302,8 +302,8 @@ func (s historyPages) happened(ctx context.Context, c *edge.Call, events []query
 	}), err
 }
 
-// outcomeOf returns the name of what an event did among the texts of its type, empty if that is not known. before is the
-// earlier status of a member or a destination as far as it is known, and otherwise empty.
+// outcomeOf returns the name of what an event did among the texts of its type, empty if that is not known. before is
+// the earlier status of a member or a destination as far as it is known, and otherwise empty.
 func outcomeOf(action domain.EventType, change web.Change, before string) string {
 	switch is := change.Status; {
 	case is == nil:

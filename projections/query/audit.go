@@ -304,10 +304,9 @@ func (s HistoryReader) StatusesBefore(
 			return 0, err
 		}
 		var body struct{ Status string }
-		if json.Unmarshal(data, &body) != nil { // the event was damaged, which must not hide the others
-			return sequence, nil
-		}
-		switch {
+		switch err := json.Unmarshal(data, &body); {
+		case err != nil:
+			return sequence, nil //nolint:nilerr // a damaged event must not hide the others
 		case body.Status != "":
 		case set == domain.InvitationMade:
 			body.Status = string(domain.MemberInvited)
