@@ -286,6 +286,12 @@ func TestKeyFormLeadsToACompany(t *testing.T) {
 	p.visit(page).says(http.StatusOK, `Reopen one`, `<a href="/en/console/companies">`)
 	p.visit(strings.TrimPrefix(page, "/en")).says(http.StatusOK, "Reabra una")
 	refused(p, "noCompany", "on the Companies page", "scopes", "integrity:write")
+	made := p.sendForm(page, "name", "reader", "scopes", "integrity:read", "withoutCompany", "on").says(http.StatusOK)
+	key, reader := string(keyPath.FindSubmatch(made.body)[1]), string(keyText.FindSubmatch(made.body)[1])
+	p.press(
+		"/en/console/companies/access", "company", s.org.Company.ID.String(), "key", key, "cell", "0.0",
+	).says(http.StatusSeeOther)
+	s.send(http.MethodGet, integrity+"/changes?companyReference=company-1", reader, nil).is(http.StatusOK)
 
 	// The page of the first company leads back.
 	o := domain.NewOrganizationID(s.Now(), 1)
