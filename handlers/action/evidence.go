@@ -329,8 +329,8 @@ func logFailure(err error) error {
 			"transparency log: %w: %w",
 			domain.Refuse(
 				domain.Internal,
-				"The stored event does not agree with the transparency log: one of the two was changed. Sending the request "+
-					"again does not help; report this to the operator.",
+				"The stored event is damaged, or does not agree with the transparency log. Sending the request again does not "+
+					"help; report this to the operator.",
 			), err,
 		)
 	case err != nil:

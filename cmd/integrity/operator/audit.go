@@ -284,6 +284,9 @@ func (v *auditView) auditCheckpoint(
 ) error {
 	note, wrong, err := b.Checkpoint()
 	if exports != nil {
+		if err == nil && wrong == nil {
+			v.sameHeads(string(note), exports.Heads)
+		}
 		v.exports(exports)
 	}
 	switch {
@@ -297,9 +300,6 @@ func (v *auditView) auditCheckpoint(
 		return nil
 	}
 	v.checkpoint(bundle.CheckpointFile, string(note), trusted)
-	if exports != nil {
-		v.sameHeads(string(note), exports.Heads)
-	}
 	v.notChecked(
 		"whether the transparency log contains these events: evidence proves that for a record (integrity verify), and " +
 			"integrity monitor proves that the log has kept one history since this checkpoint",

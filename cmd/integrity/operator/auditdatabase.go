@@ -225,10 +225,10 @@ func (d *databaseAudit) log(
 	agrees := err == nil
 	log := &transparency.Reader{Pool: d.pool}
 	if exports != nil {
-		d.view.exports(exports)
 		if err := d.view.continues(ctx, log, exports.Heads); err != nil {
 			return tree, err
 		}
+		d.view.exports(exports)
 	}
 	note, err := log.Checkpoint(ctx)
 	if errors.Is(err, transparency.ErrNoCheckpoint) {

@@ -169,7 +169,7 @@ func sameLog(ctx context.Context, log *transparency.Reader, h worm.Head) error {
 type exportsView struct {
 	Place    string         `json:"place"`
 	Exports  int            `json:"exports"`
-	First    *string        `json:"first"` // null if no export of the past was read
+	First    *string        `json:"first"` // null if no export with a past date was read
 	Last     *string        `json:"last"`
 	TreeSize int64          `json:"treeSize"` // of the last
 	Tokens   int            `json:"tokens"`   // that verify
@@ -221,6 +221,7 @@ func (v *auditView) exports(r *worm.Report) {
 	for _, f := range r.Findings {
 		v.found(f)
 	}
+	v.FindingCount += r.More
 	v.NotChecked = append(v.NotChecked, r.NotChecked...)
 }
 

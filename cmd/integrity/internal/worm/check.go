@@ -1,13 +1,16 @@
 package worm
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/minio/minio-go/v7"
 	"golang.org/x/sync/errgroup"
 
 	"integrityledger/cmd/integrity/internal/blobs"
@@ -45,11 +48,11 @@ type Keys struct {
 }
 
 // Check reads all exports of a log and checks each by itself and against the one before: digests, the issuer, the log's
-// signatures, the tokens, and that no key and no revocation has changed or vanished. If the bucket has
-// more exports or objects than Check reads, that is a finding and no error: a writer of the bucket must not be able to
-// end an audit.
+// signatures, the tokens, and that no key and no revocation has changed or vanished. A writer of the bucket must not be
+// able to end an audit. So it is a finding and no error if the bucket has more exports or objects than Check reads, if
+// reading them takes too long, or if the storage refuses to give some of them.
 func Check(ctx context.Context, b *blobs.Locked, q Question) (*Report, error) {
-	return check(ctx, b, q, limits{maxExports, maxVersions})
+	return check(ctx, b, q, limits{exports: maxExports, versions: maxVersions})
 }
 
 func check(ctx context.Context, b *blobs.Locked, q Question, most limits) (*Report, error) {
@@ -60,29 +63,31 @@ func check(ctx context.Context, b *blobs.Locked, q Question, most limits) (*Repo
 	if len(l.Complete()) == 0 && l.Cut == "" {
 		return nil, say.Errorf("%s: %w", b.Name, ErrEmpty)
 	}
-	bounded, cancel := context.WithTimeout(ctx, l.ReadingTime())
-	defer cancel()
-	read := make([]*reading, len(l.Exports))
-	group, reads := errgroup.WithContext(bounded)
-	group.SetLimit(readers)
-	keys := &sets{}
-	for i, e := range l.Exports {
-		read[i] = &reading{Export: e, bucket: b, Question: q, name: evidence.LogName(q.Issuer), sets: keys}
-		group.Go(func() error { return read[i].read(reads) })
-	}
-	if err := group.Wait(); err != nil {
+	limit := cmp.Or(most.time, l.ReadingTime())
+	read, late, err := l.read(ctx, b, q, limit)
+	if err != nil {
 		return nil, err
 	}
 	r := &Report{Place: b.Name}
 	if l.Cut != "" {
-		r.Findings = append(r.Findings, audit.Finding{
-			Check: audit.CheckExport, Place: b.Name,
-			Expected: say.Sentencef("at most %d exports and %d objects", most.exports, most.versions),
-			Found: say.Sentencef(
+		r.bucket(
+			say.Sentencef("at most %d exports and %d objects", most.exports, most.versions),
+			say.Sentencef(
 				"more: from %q on, nothing was read. Find out who wrote so many, or give the prefix that only exports have", l.Cut,
 			),
-		})
+		)
 		r.NotChecked = append(r.NotChecked, say.Sentencef("the exports from %q on: there are too many objects before", l.Cut))
+	}
+	if late != "" {
+		r.bucket(
+			say.Sentencef("exports that the storage sends within %s", limit),
+			say.Sentencef("fewer: from %q on, nothing was compared. Audit again when the storage answers faster", late),
+		)
+		r.NotChecked = append(r.NotChecked, say.Sentencef("the exports from %q on: reading took too long", late))
+	}
+	whole := l.Cut == "" && late == ""
+	if err := r.refused(read); err != nil && whole {
+		return nil, err
 	}
 	if l.Others > 0 {
 		r.Sayf(
@@ -90,21 +95,67 @@ func check(ctx context.Context, b *blobs.Locked, q Question, most limits) (*Repo
 		)
 	}
 	r.locks(read)
-	r.order(read, q.Now, l.Cut == "")
+	r.order(read, q.Now, whole)
 	r.chain(read)
-	if err := r.keys(bounded, read, q); err != nil {
-		return nil, err
+	comparing, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if err := r.keys(comparing, read, q); ctx.Err() != nil {
+		return nil, ctx.Err()
+	} else if err != nil {
+		r.bucket(
+			say.Sentencef("trusted keys that can be compared within %s", limit),
+			say.Sentencef("more: find out who wrote so many different ones"),
+		)
+		r.NotChecked = append(r.NotChecked, say.Sentencef("whether keys vanished or changed: comparing them took too long"))
 	}
 	r.vouching(read, q.Trusted)
 	var broken []say.Sentence
 	for _, e := range read {
-		r.Findings, r.Heads, r.Tokens = append(r.Findings, e.findings...), append(r.Heads, e.heads...), r.Tokens+e.tokens
-		if !e.Complete() {
+		r.found(e.findings...)
+		if e.more > 0 {
+			r.found(audit.Finding{
+				Check: audit.CheckExport, Place: b.Name + "/" + e.Name,
+				Expected: say.Sentencef("the objects of an export as integrity export writes them"),
+				Found:    say.Sentencef("%d more differences", e.more),
+			})
+		}
+		r.Heads, r.Tokens = append(r.Heads, e.heads...), r.Tokens+e.tokens
+		switch {
+		case e.Complete():
+		case l.Cut == "":
 			broken = append(broken, say.Sentencef("the export %s was broken off: it has no manifest", e.Name))
+		default: // some servers do not list by name
+			broken = append(broken, say.Sentencef("the export %s has no manifest among the objects that were listed", e.Name))
 		}
 	}
 	r.note(broken)
 	return r, nil
+}
+
+// read reads the exports. If the time is up, it returns those before the first that was not read, and its name.
+func (l Listing) read(
+	ctx context.Context, b *blobs.Locked, q Question, limit time.Duration,
+) (read []*reading, late string, err error) {
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	group, reads := errgroup.WithContext(bounded)
+	group.SetLimit(readers)
+	keys, turn := &sets{}, make(chan struct{})
+	close(turn)
+	for _, one := range l.Exports {
+		e := &reading{
+			Export: one, Question: q, bucket: b, name: evidence.LogName(q.Issuer), sets: keys, turn: turn,
+			next: make(chan struct{}),
+		}
+		read, turn = append(read, e), e.next
+		group.Go(func() error { return e.read(reads) })
+	}
+	err = group.Wait()
+	if err == nil || ctx.Err() != nil || bounded.Err() == nil {
+		return read, "", err
+	}
+	i := slices.IndexFunc(read, func(e *reading) bool { return !e.done })
+	return read[:i], read[i].Name, nil
 }
 
 // reading is an export while it is checked.
@@ -114,17 +165,27 @@ type reading struct {
 	bucket *blobs.Locked
 	name   string // of the log
 	sets   *sets
+	turn   <-chan struct{} // closed when the keys of the exports before are parsed
+	next   chan struct{}   // closed when those of this one are
 
+	done     bool
 	manifest *Manifest
 	keys     *keySet   // nil: it cannot be read
 	stored   time.Time // when the storage received the checkpoint
 	heads    []Head
 	tokens   int
-	findings []audit.Finding
+	findings []audit.Finding // the first maxListed
+	more     int             // number of the others
+
+	answered bool   // the storage has given a version
+	refused  error  // the first refusal of the storage
+	unread   string // the first object that it refused
+	unreads  int    // number of all such objects
 
 	uncounted, unpinned        []string // witnesses and authorities that are not pinned
 	cosigned                   int
 	revoked, unsigned, deleted bool
+	surplus                    bool // there were too many different trusted-keys files before
 	unlocked, governed         int
 }
 
@@ -133,8 +194,64 @@ func (e *reading) future() bool { return e.At.After(e.Now.Add(24 * time.Hour)) }
 
 func (e *reading) place(file string) string { return e.bucket.Name + "/" + e.Name + "/" + file }
 
+func (e *reading) finding(check audit.Check, file string, expected, found say.Sentence) audit.Finding {
+	return audit.Finding{Check: check, Place: e.place(file), Expected: expected, Found: found}
+}
+
 func (e *reading) found(check audit.Check, file string, expected, found say.Sentence) {
-	e.findings = append(e.findings, audit.Finding{Check: check, Place: e.place(file), Expected: expected, Found: found})
+	e.add(e.finding(check, file, expected, found))
+}
+
+func (e *reading) add(f audit.Finding) {
+	if len(e.findings) == maxListed {
+		e.more++
+		return
+	}
+	e.findings = append(e.findings, f)
+}
+
+// give reads a version of a file. It is a finding if the storage refuses to give it: a writer of the bucket can store a
+// version in an archive, under a key or in an account that the auditor cannot use.
+func (e *reading) give(
+	ctx context.Context, file string, v blobs.Version, most int64,
+) (text []byte, lock blobs.Lock, ok bool, err error) {
+	text, lock, err = e.bucket.Read(ctx, v, most)
+	if err == nil {
+		e.answered = true
+		return text, lock, true, nil
+	}
+	code, refused := refusal(err)
+	if !refused {
+		return nil, lock, false, err
+	}
+	if e.refused == nil {
+		e.refused = err
+	}
+	e.found(
+		audit.CheckExport, file, say.Sentencef("an object that can be read"),
+		say.Sentencef("a version written at %s that cannot be read: %.100s", evidence.FormatTime(v.At), code),
+	)
+	return nil, lock, false, nil
+}
+
+// refusal returns the code with which the storage refuses an object for good. Errors about the credentials, the clock
+// or too many requests concern no object.
+func refusal(err error) (code string, ok bool) {
+	response, ok := errors.AsType[minio.ErrorResponse](err)
+	if !ok || response.StatusCode/100 != 4 {
+		return "", false
+	}
+	switch response.StatusCode {
+	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooManyRequests, 499:
+		return "", false
+	}
+	switch response.Code {
+	case "ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId",
+		"SignatureDoesNotMatch", "RequestTimeTooSkewed", "RequestTimeout", "RequestLimitExceeded", "RequestThrottled",
+		"Throttling", "ThrottlingException":
+		return "", false
+	}
+	return response.Code, true
 }
 
 // load reads the first version of a file. It adds a finding if a later version differs.
@@ -143,9 +260,20 @@ func (e *reading) load(ctx context.Context, file string, most int64) (text []byt
 	if !ok {
 		return nil, false, nil
 	}
-	text, lock, err := e.bucket.Read(ctx, first, most)
+	written := e.files[file]
+	e.deleted = e.deleted || written.deleted
+	if file == bundle.CheckpointFile {
+		e.stored = first.At
+	}
+	text, lock, ok, err := e.give(ctx, file, first, most)
 	if err != nil {
 		return nil, false, err
+	}
+	if !ok {
+		if e.unreads++; e.unreads == 1 {
+			e.unread = e.place(file)
+		}
+		return nil, false, nil
 	}
 	switch {
 	case lock.Until.Before(e.Now):
@@ -153,14 +281,9 @@ func (e *reading) load(ctx context.Context, file string, most int64) (text []byt
 	case lock.Governance:
 		e.governed++
 	}
-	switch file {
-	case manifestFile:
+	if file == manifestFile {
 		e.manifestSHA256 = sha256Of(text)
-	case bundle.CheckpointFile:
-		e.stored = first.At
 	}
-	written := e.files[file]
-	e.deleted = e.deleted || written.deleted
 	if written.later > len(written.newest) {
 		e.found(
 			audit.CheckExport, file, say.Sentencef("one version, because exports are never replaced"),
@@ -168,11 +291,11 @@ func (e *reading) load(ctx context.Context, file string, most int64) (text []byt
 		)
 	}
 	for _, v := range written.newest {
-		later, _, err := e.bucket.Read(ctx, v, most)
+		later, _, ok, err := e.give(ctx, file, v, most)
 		if err != nil {
 			return nil, false, err
 		}
-		if !slices.Equal(later, text) {
+		if ok && !slices.Equal(later, text) {
 			e.found(
 				audit.CheckExport, file, say.Sentencef("one version, because exports are never replaced"),
 				say.Sentencef("another one, written at %s; the first was read", evidence.FormatTime(v.At)),
@@ -211,23 +334,26 @@ func (e *reading) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	select {
+	case <-e.turn:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	if ok {
-		set := e.sets.parse(keys)
-		if e.keys = set; set.wrong != nil {
-			e.keys = nil
-			e.found(
-				audit.CheckExport, bundle.TrustedKeysFile, say.Sentencef("a trusted-keys file"), say.Sentencef("%v", set.wrong),
-			)
+		if e.keys, e.surplus, err = e.sets.parse(keys); err != nil {
+			e.found(audit.CheckExport, bundle.TrustedKeysFile, say.Sentencef("a trusted-keys file"), say.Sentencef("%v", err))
 		}
 	}
-	if e.manifest == nil {
-		return nil
-	}
-	for _, s := range e.manifest.Stamps {
-		if err := e.readStamp(ctx, s); err != nil {
-			return err
+	close(e.next)
+	if e.manifest != nil {
+		for _, s := range e.manifest.Stamps {
+			if err := e.readStamp(ctx, s); err != nil {
+				return err
+			}
 		}
+		e.manifest.Stamps = nil // no longer used
 	}
+	e.done = true
 	return nil
 }
 
@@ -239,12 +365,12 @@ func (e *reading) file(
 	if err != nil || e.manifest == nil {
 		return text, ok, err
 	}
-	if !ok {
+	if _, there := e.original(file); !there {
 		e.found(audit.CheckFile, file, say.Sentencef("the file that the manifest names"), say.Sentencef("no such file"))
-	} else {
+	} else if ok {
 		for _, f := range entry(e.manifest).Compare(bundle.Describe(file, text)) {
 			f.Place = e.place(file)
-			e.findings = append(e.findings, f)
+			e.add(f)
 		}
 	}
 	return text, ok, nil
@@ -294,7 +420,7 @@ func (e *reading) readCheckpoint(ctx context.Context) error {
 	e.cosigned = len(counted)
 	for _, name := range c.Witnesses {
 		if !slices.Contains(counted, name) {
-			e.uncounted = append(e.uncounted, name)
+			e.uncounted = append(e.uncounted, strings.Clone(name)) // without the note around it
 		}
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
-	"sync"
 	"time"
 
 	"integrityledger/domain/audit"
@@ -20,40 +19,33 @@ const (
 	maxSetBytes = 64 << 20 // in total
 )
 
-// sets are the different trusted-keys files of exports, by SHA-256.
+// sets are the different trusted-keys files of exports, by SHA-256. The readings use it in the order of their names.
 type sets struct {
-	mu    sync.Mutex
 	known map[string]*keySet
 	bytes int
 }
 
-// parse parses a file unless it is known. If there are too many files, the later ones are wrong: a writer of the bucket
-// must not be able to end an audit.
-func (s *sets) parse(file []byte) *keySet {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// parse parses a file unless it is known. surplus means that there are too many files, so this one is not compared: a
+// writer of the bucket must not be able to end an audit. Files that cannot be parsed do not count.
+func (s *sets) parse(file []byte) (set *keySet, surplus bool, err error) {
 	sum := sha256Of(file)
 	if set := s.known[sum]; set != nil {
-		return set
+		return set, false, nil
+	}
+	trusted, err := evidence.ParseTrustedKeys(file)
+	if err != nil {
+		return nil, false, err
 	}
 	if len(s.known) == maxSets || s.bytes+len(file) > maxSetBytes {
-		return &keySet{wrong: say.Errorf(
-			"the exports contain more than %d different trusted-keys files, or files of more than %d bytes in total", maxSets,
-			maxSetBytes,
-		)}
+		return nil, true, nil
 	}
 	s.bytes += len(file)
-	set := &keySet{}
-	if trusted, err := evidence.ParseTrustedKeys(file); err == nil {
-		set = newKeySet(trusted)
-	} else {
-		set.wrong = err
-	}
 	if s.known == nil {
 		s.known = map[string]*keySet{}
 	}
+	set = newKeySet(trusted)
 	s.known[sum] = set
-	return set
+	return set, false, nil
 }
 
 // step is a set of keys in the order of time.
@@ -70,6 +62,7 @@ type keysCheck struct {
 	pinned   *keySet
 	first    map[string]time.Time // when a member was seen first, by its ID
 	reported map[string]bool      // findings, by place and ID
+	missing  []say.Sentence       // notes about sets that lack what an earlier one has
 }
 
 // keys compares the keys of each export with those of the next one, and with the keys that the ledger and the auditor
@@ -78,15 +71,31 @@ type keysCheck struct {
 // export may have keys that nobody has pinned, such as one that is staged.
 func (r *Report) keys(ctx context.Context, read []*reading, q Question) error {
 	var line []step
+	surplus, first := 0, ""
 	for _, e := range read {
+		if e.surplus {
+			if surplus++; surplus == 1 {
+				first = e.Name
+			}
+		}
 		if e.keys != nil && !e.future() {
 			line = append(line, step{e.keys, e.At, e.place(bundle.TrustedKeysFile), say.Sentencef("the export %s", e.Name)})
 		}
 	}
+	if surplus > 0 {
+		r.bucket(
+			say.Sentencef("at most %d different trusted-keys files, of %d bytes in total", maxSets, maxSetBytes),
+			say.Sentencef("more. Exports whose file was not compared: %d. The first: %s", surplus, first),
+		)
+		r.NotChecked = append(r.NotChecked, say.Sentencef(
+			"whether keys vanished or changed: the exports contain too many different trusted-keys files",
+		))
+	}
 	if len(line) == 0 {
 		return nil
 	}
-	c := keysCheck{r, newKeySet(q.Trusted), map[string]time.Time{}, map[string]bool{}}
+	c := keysCheck{Report: r, pinned: newKeySet(q.Trusted), first: map[string]time.Time{}, reported: map[string]bool{}}
+	defer func() { r.note(c.missing) }()
 	for i, s := range line[1:] {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -152,20 +161,20 @@ func (c *keysCheck) follows(before, s step, later []step) {
 		}
 	}
 	if notes != nil {
-		c.Sayf("%s does not have these, which are in %s: %s", s.place, before.from, shortList(notes))
+		c.missing = append(
+			c.missing, say.Sentencef("%s does not have these, which are in %s: %s", s.place, before.from, shortList(notes)),
+		)
 	}
 	c.differ(s, before.from, faults)
 }
 
-// maxListed is the number of names or differences that are listed of a set.
+// maxListed is the number of names, notes or findings of one kind, or of one export, that are listed.
 const maxListed = 20
 
 // differ adds findings about a set.
 func (c *keysCheck) differ(s step, from say.Sentence, faults []difference) {
 	add := func(expected, found say.Sentence) {
-		c.Findings = append(c.Findings, audit.Finding{
-			Check: audit.CheckExport, Place: s.place, Expected: expected, Found: found,
-		})
+		c.found(audit.Finding{Check: audit.CheckExport, Place: s.place, Expected: expected, Found: found})
 	}
 	faults = slices.DeleteFunc(faults, func(d difference) bool { return c.reported[s.place+" "+d.id] })
 	for i, d := range faults {
@@ -260,9 +269,8 @@ func (m member) differs(now member) bool {
 
 // keySet is a trusted-keys file with its members.
 type keySet struct {
-	wrong error // it cannot be read
-	list  []member
-	byID  map[string]member
+	list []member
+	byID map[string]member
 }
 
 func newKeySet(trusted *evidence.TrustedKeys) *keySet {

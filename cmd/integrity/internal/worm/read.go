@@ -30,11 +30,16 @@ type Listing struct {
 	Exports []*Export // by name
 	Foreign []string  // the first names that no export has
 	Others  int       // the number of all such names
-	Cut     string    // the object at which a limit ended the list, without its export; empty if the list is whole
+	// Cut is the folder or object at which a limit ended the list. It is empty if the list is whole. The list then has no
+	// export of that name or after it.
+	Cut string
 }
 
 // limits are those of a listing, well above what an export a day writes in a hundred years.
-type limits struct{ exports, versions int }
+type limits struct {
+	exports, versions int
+	time              time.Duration // 0: Listing.ReadingTime
+}
 
 const (
 	maxVersions = 1_000_000
@@ -74,24 +79,33 @@ func (f *versions) add(v blobs.Version) {
 	f.newest = f.newest[:min(len(f.newest), maxReplacements)]
 }
 
-// Reading all exports may take so long, in total: an honest server sends the small objects of several in a second.
+// Reading all exports may take so long, in total. An honest server sends a small object in a fraction of a second, and
+// readers exports are read at a time.
 const (
 	readingTime = 2 * time.Minute
-	exportTime  = time.Second // more for each export
+	versionTime = 200 * time.Millisecond // more for each version that is read
 )
 
 // ReadingTime is how long reading exports of the listing may take in total.
 func (l Listing) ReadingTime() time.Duration {
-	return readingTime + time.Duration(len(l.Exports))*exportTime
+	n := 0
+	for _, e := range l.Exports {
+		for _, f := range e.files {
+			if f.first != nil {
+				n += 1 + len(f.newest)
+			}
+		}
+	}
+	return readingTime + time.Duration(n)*versionTime
 }
 
 // List lists the exports whose names come after a name. It is an error if there are more than a limit allows.
 func List(ctx context.Context, b *blobs.Locked, after string) (Listing, error) {
-	l, err := limits{maxExports, maxVersions}.list(ctx, b, after)
+	l, err := limits{exports: maxExports, versions: maxVersions}.list(ctx, b, after)
 	if err == nil && l.Cut != "" {
 		err = say.Errorf(
-			"%s contains more than %d exports, or %d objects: give the prefix that the exports have. The last object that "+
-				"was listed: %q", b.Name, maxExports, maxVersions, l.Cut,
+			"%s contains more than %d exports, or %d objects: give the prefix that the exports have. The list was "+
+				"ended at %q", b.Name, maxExports, maxVersions, l.Cut,
 		)
 	}
 	return l, err
@@ -101,12 +115,14 @@ func (most limits) list(ctx context.Context, b *blobs.Locked, after string) (l L
 	n, known := 0, map[string]*Export{}
 	err = b.Versions(ctx, after, func(v blobs.Version) error {
 		folder, file, _ := strings.Cut(v.Name, "/")
-		at, size, ok := parseName(folder)
-		ok = ok && exported(file)
+		at, size, named := parseName(folder)
+		ok := named && exported(file)
 		e := known[folder]
 		if n++; n > most.versions || ok && e == nil && len(l.Exports) == most.exports {
-			// The other files of this export are not known.
-			l.Cut, l.Exports = v.Name, slices.DeleteFunc(l.Exports, func(one *Export) bool { return one == e })
+			if l.Cut = v.Name; named { // the other files of this export are not known
+				l.Cut = folder
+			}
+			l.Exports = slices.DeleteFunc(l.Exports, func(one *Export) bool { return one.Name >= l.Cut })
 			return io.EOF
 		}
 		if !ok {

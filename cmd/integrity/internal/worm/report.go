@@ -1,7 +1,6 @@
 package worm
 
 import (
-	"strings"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -27,8 +26,9 @@ type Report struct {
 	TreeSize    int64 // of the last
 	Tokens      int
 	Heads       []Head
-	Findings    []audit.Finding
-	Notes       []say.Sentence // facts that are no faults
+	Findings    []audit.Finding // the first maxFindings, those that concern single exports last
+	More        int64           // number of the others
+	Notes       []say.Sentence  // facts that are no faults
 	NotChecked  []say.Sentence
 }
 
@@ -40,9 +40,48 @@ func (r *Report) Sayf(format string, args ...any) {
 // note adds notes of one kind, of which a writer of the bucket can cause any number.
 func (r *Report) note(list []say.Sentence) {
 	if more := len(list) - maxListed; more > 0 {
-		list = append(list[:maxListed], say.Sentencef("exports of which the same is true: %d more", more))
+		list = append(list[:maxListed], say.Sentencef("and %d more exports", more))
 	}
 	r.Notes = append(r.Notes, list...)
+}
+
+// maxFindings is the number of findings that are listed, about half of what an audit lists.
+const maxFindings = 500
+
+// found adds findings.
+func (r *Report) found(list ...audit.Finding) {
+	kept := min(len(list), maxFindings-len(r.Findings))
+	r.Findings, r.More = append(r.Findings, list[:kept]...), r.More+int64(len(list)-kept)
+}
+
+// bucket adds a finding about the whole bucket.
+func (r *Report) bucket(expected, found say.Sentence) {
+	r.found(audit.Finding{Check: audit.CheckExport, Place: r.Place, Expected: expected, Found: found})
+}
+
+// refused reports the objects that the storage has refused. It is an error if it has refused all of them: then the
+// credentials are wrong.
+func (r *Report) refused(read []*reading) (err error) {
+	answered, n, first := false, 0, ""
+	for _, e := range read {
+		answered = answered || e.answered
+		if n += e.unreads; first == "" {
+			first = e.unread
+		}
+		if err == nil && e.refused != nil {
+			err = say.Errorf(
+				"%s: the storage refuses every object. These credentials need s3:GetObject and s3:GetObjectVersion: %w", r.Place,
+				e.refused,
+			)
+		}
+	}
+	if n > 0 {
+		r.NotChecked = append(r.NotChecked, say.Sentencef("objects that cannot be read: %d. The first: %s", n, first))
+	}
+	if answered {
+		err = nil
+	}
+	return err
 }
 
 // locks reports how far the storage itself protects the exports.
@@ -120,11 +159,11 @@ func (r *Report) order(read []*reading, now time.Time, whole bool) {
 		} else {
 			missed(e.At)
 			if e.Size < before.Size && !e.stored.Before(before.stored) {
-				e.found(
+				r.found(e.finding(
 					audit.CheckExport, bundle.CheckpointFile,
 					say.Sentencef("a log of at least %d leaves, as in the export %s", before.Size, before.Name),
 					say.Sentencef("one of %d", e.Size),
-				)
+				))
 			}
 		}
 		r.Last, r.TreeSize, before = e.At, e.Size, e
@@ -160,7 +199,7 @@ func (r *Report) chain(read []*reading) {
 			if first, known := roots[h.Size]; !known {
 				roots[h.Size] = h
 			} else if first.Root != h.Root {
-				r.Findings = append(r.Findings, audit.Finding{
+				r.found(audit.Finding{
 					Check: audit.CheckExport, Place: h.Place,
 					Expected: say.Sentencef("the root %s of %d leaves, as in %s", first.Root, h.Size, first.Place),
 					Found:    say.Sentencef("%s: the log has signed two histories", h.Root),
@@ -175,15 +214,16 @@ func (r *Report) chain(read []*reading) {
 		case before == nil && p.Export < read[0].Name:
 			r.Sayf("the exports before %s are gone", e.Name)
 		case before == nil || !before.Complete():
-			e.found(
+			r.found(e.finding(
 				audit.CheckExport, manifestFile, say.Sentencef("the export %s, which came before", p.Export),
 				say.Sentencef("no such export"),
-			)
+			))
+		case before.manifestSHA256 == "": // it cannot be read, which is a finding
 		case before.manifestSHA256 != p.SHA256:
-			before.found(
+			r.found(before.finding(
 				audit.CheckExport, manifestFile, say.Sentencef("the manifest of SHA-256 %s that %s names", p.SHA256, e.Name),
 				say.Sentencef("%s", before.manifestSHA256),
-			)
+			))
 		}
 	}
 }
@@ -192,7 +232,7 @@ func (r *Report) chain(read []*reading) {
 func (r *Report) vouching(read []*reading, trusted *evidence.TrustedKeys) {
 	cosigned, revoked, unsigned := 0, 0, false
 	uncounted, unpinned := map[string]bool{}, map[string]bool{}
-	var names, authorities []string
+	var names, authorities []say.Sentence
 	for _, e := range read {
 		if e.cosigned > 0 {
 			cosigned++
@@ -203,12 +243,12 @@ func (r *Report) vouching(read []*reading, trusted *evidence.TrustedKeys) {
 		unsigned = unsigned || e.unsigned
 		for _, name := range e.uncounted {
 			if !uncounted[name] {
-				uncounted[name], names = true, append(names, name)
+				uncounted[name], names = true, append(names, say.Sentencef("%s", name))
 			}
 		}
 		for _, name := range e.unpinned {
 			if !unpinned[name] {
-				unpinned[name], authorities = true, append(authorities, name)
+				unpinned[name], authorities = true, append(authorities, say.Sentencef("%s", name))
 			}
 		}
 	}
@@ -216,9 +256,7 @@ func (r *Report) vouching(read []*reading, trusted *evidence.TrustedKeys) {
 		r.Sayf("exports that are cosigned by a pinned witness: %d", cosigned)
 	}
 	if names != nil {
-		r.Sayf(
-			"cosignatures that are not by a pinned witness, or do not hold, were not counted: %s", strings.Join(names, ", "),
-		)
+		r.Sayf("cosignatures that are not by a pinned witness, or do not hold, were not counted: %s", shortList(names))
 	}
 	if revoked > 0 {
 		r.Sayf("exports with a checkpoint of a log key that was revoked later: %d", revoked)
@@ -231,12 +269,12 @@ func (r *Report) vouching(read []*reading, trusted *evidence.TrustedKeys) {
 	if authorities != nil {
 		r.NotChecked = append(r.NotChecked, say.Sentencef(
 			"who signed the exported tokens of %s: the trusted keys pin no certificate under the name",
-			strings.Join(authorities, ", "),
+			shortList(authorities),
 		))
 	}
 	if r.First.IsZero() {
 		r.NotChecked = append(
-			r.NotChecked, say.Sentencef("whether the history was rewritten: no export of the past was read"),
+			r.NotChecked, say.Sentencef("whether the history was rewritten: no export with a past date was read"),
 		)
 		return
 	}

@@ -397,28 +397,35 @@ func TestManyKeys(t *testing.T) {
 	}
 	file := must(must(evidence.NewTrustedKeys(all, nil, nil)).Marshal())
 	known := &sets{}
-	set := known.parse(file)
-	if known.parse(slices.Clone(file)) != set || set.wrong != nil || len(set.list) != 30 {
+	parsed := func(s *sets, file []byte, surplus, wrong bool) *keySet {
+		t.Helper()
+		set, more, err := s.parse(file)
+		if more != surplus || (err != nil) != wrong || (set == nil) != (surplus || wrong) {
+			t.Fatalf("%+v, surplus %t, %v", set, more, err)
+		}
+		return set
+	}
+	for i := range maxSets { // files that are no keys do not count
+		parsed(known, []byte{'x', byte(i), byte(i >> 8)}, false, true)
+	}
+	set := parsed(known, file, false, false)
+	if parsed(known, slices.Clone(file), false, false) != set || len(set.list) != 30 {
 		t.Errorf("parsed again: %+v", set)
 	}
+	other := func(i int) []byte {
+		key := evidence.TrustedKey{PublicKey: all[0].PublicKey, Since: evidence.FormatTime(time.Unix(int64(i), 0))}
+		return must(must(evidence.NewTrustedKeys([]evidence.TrustedKey{key}, nil, nil)).Marshal())
+	}
 	for i := range maxSets - 1 {
-		if other := known.parse([]byte{'x', byte(i), byte(i >> 8)}); other.wrong == nil || strings.Contains(other.wrong.Error(), "more than") {
-			t.Fatalf("file %d: %+v", i, other)
-		}
+		parsed(known, other(i), false, false)
 	}
-	if more := known.parse([]byte("y")); more.wrong == nil || !strings.Contains(more.wrong.Error(), "more than 1000 different trusted-keys files") {
-		t.Errorf("one more: %+v", more)
-	}
-	if known.parse(file) != set {
+	parsed(known, other(maxSets), true, false)
+	if parsed(known, file, false, false) != set {
 		t.Error("a known file is refused")
 	}
-	large := &sets{}
-	if more := large.parse(make([]byte, maxSetBytes+1)); more.wrong == nil || !strings.Contains(more.wrong.Error(), "more than") {
-		t.Errorf("too many bytes are parsed: %+v", more)
-	}
-	if large.parse(file).wrong != nil {
-		t.Error("a file that is too large keeps others from being read")
-	}
+	full := &sets{bytes: maxSetBytes - len(file) + 1}
+	parsed(full, file, true, false)
+	parsed(full, other(0), false, false)
 	read := func(name string, keys *keySet, day int) *reading {
 		at := time.Date(2026, 11, day, 10, 0, 0, 0, time.UTC)
 		return &reading{Export: &Export{Name: name, At: at}, Question: Question{Now: at}, bucket: &blobs.Locked{}, keys: keys}
@@ -430,6 +437,14 @@ func TestManyKeys(t *testing.T) {
 		!strings.HasSuffix(r.Findings[maxListed].String(), "expected the keys in the export a, found 10 more differences") {
 		t.Errorf("%v %v", err, r.Findings)
 	}
+	exports[1].keys, exports[1].surplus = nil, true
+	r = Report{}
+	if err := r.keys(t.Context(), exports, Question{Trusted: none}); err != nil || len(r.Findings) != 1 || !strings.Contains(
+		fmt.Sprint(r.Findings, r.NotChecked), "Exports whose file was not compared: 1. The first: b] [whether keys vanished or changed",
+	) {
+		t.Errorf("%v %v %v", err, r.Findings, r.NotChecked)
+	}
+	exports[1].keys = newKeySet(none)
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if err := r.keys(ended, exports, Question{Trusted: none}); !errors.Is(err, context.Canceled) {
