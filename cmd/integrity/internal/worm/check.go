@@ -95,8 +95,12 @@ func check(ctx context.Context, b *blobs.Locked, q Question, most limits) (*Repo
 		)
 	}
 	r.locks(read)
+	r.begin(maxFindings / 5)
+	r.histories(read)
+	r.begin(maxFindings / 5)
 	r.order(read, q.Now, whole)
 	r.chain(read)
+	r.begin(maxFindings / 5)
 	comparing, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := r.keys(comparing, read, q); ctx.Err() != nil {
@@ -109,6 +113,7 @@ func check(ctx context.Context, b *blobs.Locked, q Question, most limits) (*Repo
 		r.NotChecked = append(r.NotChecked, say.Sentencef("whether keys vanished or changed: comparing them took too long"))
 	}
 	r.vouching(read, q.Trusted)
+	r.begin(maxFindings / 5)
 	var broken []say.Sentence
 	for _, e := range read {
 		r.found(e.findings...)

@@ -214,6 +214,11 @@ func TestNoise(t *testing.T) {
 	if len(r.Findings) != maxFindings || r.More != 40*maxListed-maxFindings {
 		t.Errorf("of the bucket: %d findings and %d more", len(r.Findings), r.More)
 	}
+	r.begin(1)
+	r.found(list[0].findings...)
+	if len(r.Findings) != maxFindings+1 || r.More != 41*maxListed-maxFindings-1 {
+		t.Errorf("of another kind: %d findings and %d more", len(r.Findings), r.More)
+	}
 	r.vouching(list, question.Trusted)
 	if notes := fmt.Sprint(r.Notes); !strings.Contains(notes, "witness/0/19, 3860 more") || strings.Contains(notes, "witness/0/20") {
 		t.Errorf("witnesses: %s", notes)

@@ -32,12 +32,12 @@ func (s *sets) parse(file []byte) (set *keySet, surplus bool, err error) {
 	if set := s.known[sum]; set != nil {
 		return set, false, nil
 	}
+	if len(s.known) == maxSets || s.bytes+len(file) > maxSetBytes {
+		return nil, true, nil
+	}
 	trusted, err := evidence.ParseTrustedKeys(file)
 	if err != nil {
 		return nil, false, err
-	}
-	if len(s.known) == maxSets || s.bytes+len(file) > maxSetBytes {
-		return nil, true, nil
 	}
 	s.bytes += len(file)
 	if s.known == nil {

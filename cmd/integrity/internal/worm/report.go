@@ -1,6 +1,7 @@
 package worm
 
 import (
+	"cmp"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -28,6 +29,7 @@ type Report struct {
 	Heads       []Head
 	Findings    []audit.Finding // the first maxFindings, those that concern single exports last
 	More        int64           // number of the others
+	room        int             // number of findings up to which Findings may grow now; 0: maxFindings
 	Notes       []say.Sentence  // facts that are no faults
 	NotChecked  []say.Sentence
 }
@@ -48,9 +50,13 @@ func (r *Report) note(list []say.Sentence) {
 // maxFindings is the number of findings that are listed, about half of what an audit lists.
 const maxFindings = 500
 
+// begin begins findings of another kind, of which n are listed: a writer of the bucket can cause any number of some
+// kinds, and these must not hide the others.
+func (r *Report) begin(n int) { r.room = len(r.Findings) + n }
+
 // found adds findings.
 func (r *Report) found(list ...audit.Finding) {
-	kept := min(len(list), maxFindings-len(r.Findings))
+	kept := min(len(list), cmp.Or(r.room, maxFindings)-len(r.Findings))
 	r.Findings, r.More = append(r.Findings, list[:kept]...), r.More+int64(len(list)-kept)
 }
 
@@ -187,13 +193,9 @@ func (r *Report) order(read []*reading, now time.Time, whole bool) {
 	}
 }
 
-// chain checks that each export still has the one that its manifest names as the previous, and that no two exports name
-// different roots for one size.
-func (r *Report) chain(read []*reading) {
-	byName, roots := map[string]*reading{}, map[int64]Head{}
-	for _, e := range read {
-		byName[e.Name] = e
-	}
+// histories checks that no two exports name different roots for one size.
+func (r *Report) histories(read []*reading) {
+	roots := map[int64]Head{}
 	for _, e := range read {
 		for _, h := range e.heads {
 			if first, known := roots[h.Size]; !known {
@@ -206,6 +208,16 @@ func (r *Report) chain(read []*reading) {
 				})
 			}
 		}
+	}
+}
+
+// chain checks that each export still has the one that its manifest names as the previous.
+func (r *Report) chain(read []*reading) {
+	byName := map[string]*reading{}
+	for _, e := range read {
+		byName[e.Name] = e
+	}
+	for _, e := range read {
 		if e.manifest == nil || e.manifest.Previous == nil {
 			continue
 		}
