@@ -64,7 +64,7 @@ func check(ctx context.Context, b *blobs.Locked, q Question, most limits) (*Repo
 		return nil, say.Errorf("%s: %w", b.Name, ErrEmpty)
 	}
 	limit := cmp.Or(most.time, l.ReadingTime())
-	read, late, err := l.read(ctx, b, q, limit)
+	read, late, err := l.read(ctx, b, q, limit, &sets{})
 	if err != nil {
 		return nil, err
 	}
@@ -139,13 +139,13 @@ func check(ctx context.Context, b *blobs.Locked, q Question, most limits) (*Repo
 
 // read reads the exports. If the time is up, it returns those before the first that was not read, and its name.
 func (l Listing) read(
-	ctx context.Context, b *blobs.Locked, q Question, limit time.Duration,
+	ctx context.Context, b *blobs.Locked, q Question, limit time.Duration, keys *sets,
 ) (read []*reading, late string, err error) {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	group, reads := errgroup.WithContext(bounded)
 	group.SetLimit(readers)
-	keys, turn := &sets{}, make(chan struct{})
+	turn := make(chan struct{})
 	close(turn)
 	for _, one := range l.Exports {
 		e := &reading{
@@ -171,7 +171,7 @@ type reading struct {
 	name   string // of the log
 	sets   *sets
 	turn   <-chan struct{} // closed when the keys of the exports before are parsed
-	next   chan struct{}   // closed when those of this one are
+	next   chan struct{}   // closed when its own keys are, too
 
 	done     bool
 	manifest *Manifest

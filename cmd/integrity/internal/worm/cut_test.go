@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"integrityledger/domain/audit"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
+	"integrityledger/eventstore/bundle"
 )
 
 // flooded is a bucket to which somebody has added exports: the server lists these objects, each with the same content. A
@@ -94,7 +96,7 @@ func TestFloodedBucket(t *testing.T) {
 			broken, limits{exports: 25, versions: 99}, 0, folder(26), "and 5 more exports",
 		},
 		"a server that lists markers first": {
-			[]string{name(9, "checkpoint"), name(1, "checkpoint"), name(2, manifestFile)}, limits{exports: 9, versions: 2}, 0,
+			[]string{name(9, manifestFile), name(1, "checkpoint"), name(2, manifestFile)}, limits{exports: 9, versions: 2}, 0,
 			folder(2), "the export " + folder(1) + " has no manifest among the objects that were listed",
 		},
 	} {
@@ -147,6 +149,24 @@ func TestRefusedVersions(t *testing.T) {
 			t.Errorf("%s of everything: %v, %+v", code, err, r)
 		}
 	}
+	// A refused file is not a missing one, and a refused manifest is not another.
+	m := manifest()
+	text := must(m.text())
+	manifest, note := example+"/"+manifestFile, example+"/"+bundle.CheckpointFile
+	r, err := Check(t.Context(), flooded(t, []string{earlier + "/" + manifestFile, note, manifest}, func(
+		w http.ResponseWriter, r *http.Request,
+	) {
+		if !strings.HasSuffix(r.URL.Path, manifest) {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		_, _ = w.Write(text)
+	}), question)
+	if err != nil || r.Exports != 2 || !strings.Contains(fmt.Sprint(r.NotChecked), "cannot be read: 2. The first: s3://bucket/"+earlier) {
+		t.Errorf("%v, %+v", err, r)
+	}
+	if said := fmt.Sprint(r.Findings); strings.Contains(said, note+": expected the file") || strings.Contains(said, "of SHA-256") {
+		t.Errorf("refused objects are also missing or others: %s", said)
+	}
 	for want, list := range map[bool][]minio.ErrorResponse{
 		true: {{StatusCode: 404, Code: "NoSuchKey"}, {StatusCode: 400, Code: "KMS.DisabledException"}},
 		false: {
@@ -159,6 +179,35 @@ func TestRefusedVersions(t *testing.T) {
 				t.Errorf("%+v: %t", response, refused)
 			}
 		}
+	}
+}
+
+// TestKeysInOrder: if there are too many different trusted-keys files, those of the first exports by name are compared,
+// whichever is read first.
+func TestKeysInOrder(t *testing.T) {
+	served := make(chan struct{})
+	first := sync.OnceFunc(func() { close(served) })
+	b := flooded(t, []string{name(1, bundle.TrustedKeysFile), name(2, bundle.TrustedKeysFile)}, func(
+		w http.ResponseWriter, r *http.Request,
+	) {
+		key := evidence.TrustedKey{PublicKey: evidence.GenerateSigner().Key()}
+		text := must(must(evidence.NewTrustedKeys([]evidence.TrustedKey{key}, nil, nil)).Marshal())
+		switch {
+		case strings.Contains(r.URL.Path, folder(1)):
+			<-served
+		case r.Method == http.MethodHead: // after the file was read
+			first()
+		}
+		_, _ = w.Write(text)
+	})
+	known := &sets{known: map[string]*keySet{}}
+	for i := range maxSets - 1 {
+		known.known[fmt.Sprint(i)] = newKeySet(question.Trusted)
+	}
+	l := must(limits{exports: 9, versions: 9}.list(t.Context(), b, ""))
+	read, _, err := l.read(t.Context(), b, question, time.Minute, known)
+	if err != nil || len(read) != 2 || read[0].keys == nil || read[0].surplus || read[1].keys != nil || !read[1].surplus {
+		t.Errorf("%+v %v", read, err)
 	}
 }
 
