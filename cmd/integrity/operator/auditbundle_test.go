@@ -3,6 +3,7 @@ package operator
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -18,8 +19,10 @@ import (
 	"integrityledger/cmd/integrity/integritytest"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/internal/worm"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
@@ -474,5 +477,27 @@ func TestBundleWithMorePins(t *testing.T) {
 	}
 	if view, err := v.auditDir(dir); err != nil || view.FindingCount != 0 {
 		t.Errorf("%v, %v", view.Findings, err)
+	}
+}
+
+// TestBundleContradictsExports: that a bundle's checkpoint has another root than an export is the first finding. A writer
+// of the bucket can cause any number of others.
+func TestBundleContradictsExports(t *testing.T) {
+	v := newEvil(t)
+	dir, zeros := filepath.Join(t.TempDir(), "bundle"), base64.StdEncoding.EncodeToString
+	if err := v.tryExport(dir, func(c *bundle.Config) {
+		c.Checkpoint = "log.example\n5\n" + zeros(make([]byte, 32)) + "\n\n— log.example " + zeros(make([]byte, 68)) + "\n"
+	}); err != nil {
+		t.Fatal(err)
+	}
+	b := must1(bundle.Open(dir))
+	defer b.Close()
+	var view auditView
+	err := view.auditCheckpoint(b, v.Trusted, &worm.Report{
+		Findings: []audit.Finding{{Check: audit.CheckExport, Place: "other"}},
+		Heads:    []worm.Head{{Place: "export", Size: 5, Root: tlog.Hash{1}}},
+	})
+	if err != nil || view.FindingCount != 2 || !strings.Contains(view.Findings[0].String(), "the log has signed two histories") {
+		t.Errorf("%v %v", view.Findings, err)
 	}
 }
