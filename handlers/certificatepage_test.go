@@ -64,7 +64,7 @@ func TestCertificatesInTheBrowser(t *testing.T) {
 			},
 			{
 				"revoked", "revoked", "RECORD_REVOKED", "Su archivo coincide, pero su certificado está revocado",
-				"los motivos no se publican", []string{"Es exactamente", "Válida", "Revocado por la organización"},
+				"El motivo de la revocación, que no se publica", []string{"Es exactamente", "Válida", "Revocado por la organización"},
 			},
 			{
 				"broken", "broken", "SIGNATURE_INVALID", "No se ha podido validar el certificado",
@@ -95,7 +95,7 @@ func TestCertificatesInTheBrowser(t *testing.T) {
 			},
 			{
 				"revoked", "revoked", "RECORD_REVOKED", "Your file matches, but its certificate was revoked",
-				"reasons are not published", []string{"Exactly the certified file", "Valid", "Revoked by the organization"},
+				"The reason for the revocation, which is not published", []string{"Exactly the certified file", "Valid", "Revoked by the organization"},
 			},
 			{
 				"broken", "broken", "SIGNATURE_INVALID", "The certificate could not be validated",

@@ -109,7 +109,7 @@ func TestResultsInTheBrowser(t *testing.T) {
 			},
 			{
 				"revoked", "revoked", "RECORD_REVOKED", "Su archivo coincide, pero el registro está revocado",
-				"los motivos no se publican", []string{"Es exactamente", "Válida", "Revocada por la organización"},
+				"El motivo de la revocación, que no se publica", []string{"Es exactamente", "Válida", "Revocada por la organización"},
 			},
 			{
 				"broken", "broken", "SIGNATURE_INVALID", "No se ha podido validar el registro",
@@ -150,7 +150,7 @@ func TestResultsInTheBrowser(t *testing.T) {
 			},
 			{
 				"revoked", "revoked", "RECORD_REVOKED", "Your file matches, but the record was revoked",
-				"reasons are not published", []string{"Exactly the registered file", "Valid", "Revoked by the organization"},
+				"The reason for the revocation, which is not published", []string{"Exactly the registered file", "Valid", "Revoked by the organization"},
 			},
 			{
 				"broken", "broken", "SIGNATURE_INVALID", "The record could not be validated", "neither a match nor a mismatch",
