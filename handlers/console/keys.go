@@ -277,7 +277,10 @@ func keyFields(r *http.Request) *strictjson.Object {
 func readFormKey(o *strictjson.Object) domain.CreateKey {
 	k, without := action.ReadNewKey(o), o.Bool("withoutCompany", strictjson.Optional)
 	if without == (len(k.Companies) > 0) && (without || needCompany(k.Scopes)) {
-		o.Problem("withoutCompany", strictjson.CodeRequired, "the field is required")
+		o.Problem(
+			"withoutCompany", strictjson.CodeRequired,
+			"must be given if a key that registers, reads or revokes records has no company, and only if it has none",
+		)
 	}
 	return k
 }

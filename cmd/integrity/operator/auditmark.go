@@ -152,9 +152,9 @@ func (o *auditOptions) checkMarks(issuer string, shards int) error {
 	return nil
 }
 
-// compareKeys compares the trusted keys with those of the mark. An audit with other keys goes on, because a ledger
-// rotates its keys. These keys have not judged the events up to the mark, and every audit says so until the next whole
-// one.
+// compareKeys notes whether the auditor trusts other keys than when the mark was written. The audit goes on, because
+// a ledger rotates its keys. The new keys have not judged the events up to the mark, and every audit says so until the
+// next whole one.
 func (o *auditOptions) compareKeys() error {
 	keys, err := o.Trusted.Marshal()
 	if err != nil {

@@ -125,7 +125,7 @@ class Findings {
     return payload;
   }
 
-  // demand makes failures of what the caller cannot do without, and is missing or was not checked.
+  // demand adds a failure for each part that the caller requires and that is missing or was not checked.
   demand(trust, { requireReferences = false, requireCurrent = false, requireInclusion = false, requireTimestamp = false, requireWitnesses = 0 }) {
     const missing = (finding) => finding === "not-supplied";
     const unchecked = (finding) => finding === "not-checked" && this.record !== null; // else the signature's failure says enough

@@ -182,8 +182,8 @@ func TestRefusedVersions(t *testing.T) {
 	}
 }
 
-// TestKeysInOrder: if there are too many different trusted-keys files, those of the first exports by name are compared,
-// whichever is read first.
+// Of too many different trusted-keys files, an audit compares those of the first exports by name, whichever the storage
+// sends first.
 func TestKeysInOrder(t *testing.T) {
 	served := make(chan struct{})
 	first := sync.OnceFunc(func() { close(served) })

@@ -35,7 +35,8 @@ type Listing struct {
 	Cut string
 }
 
-// limits are those of a listing, well above what an export a day writes in a hundred years.
+// limits bound what a check lists and how long it reads. An installation that exports daily reaches none of them in a
+// hundred years.
 type limits struct {
 	exports, versions int
 	time              time.Duration // 0: Listing.ReadingTime
